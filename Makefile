@@ -1,0 +1,42 @@
+# Everything a developer or CI calls. `make test` needs Go and gcc; what a
+# target needs beyond that it installs from the distribution's packages when it may, or says
+# what to install.
+
+GO ?= go
+PKGS := ./...
+
+.PHONY: build test lint race fuzz interop mutants nightly clean
+
+build: ## bin/softnic
+	$(GO) build -o bin/softnic ./cmd/softnic
+
+lint: ## gofmt, go vet for three systems, staticcheck
+	@out=$$(gofmt -l $$(git ls-files '*.go' 2>/dev/null || find . -name '*.go')); \
+	if [ -n "$$out" ]; then echo "gofmt would change: $$out: run gofmt -w"; exit 1; fi
+	$(GO) vet $(PKGS)
+	GOOS=darwin $(GO) vet $(PKGS)
+	GOOS=windows $(GO) vet $(PKGS)
+	$(GO) tool staticcheck $(PKGS)
+
+test: lint ## lint, then all tests with the race detector
+	$(GO) test -race -timeout 5m $(PKGS)
+
+interop: ## kernel rxe in a VM, stock tools, tshark
+	bash interop/run.sh
+
+mutants: ## every named rule, broken on purpose, must turn a test red
+	$(GO) run ./interop/mutants
+
+FUZZTIME ?= 60s
+fuzz: ## every fuzz target for FUZZTIME
+	@for p in $$($(GO) list ./...); do \
+	  for f in $$($(GO) test -list '^Fuzz' $$p | grep '^Fuzz' || true); do \
+	    echo "== $$p $$f"; $(GO) test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) $$p || exit 1; \
+	  done; \
+	done
+
+nightly: fuzz ## long runs: fuzzing, and the tests twenty times over
+	$(GO) test -race -count 20 -timeout 60m ./device/... ./transport/... ./interop/cases/...
+
+clean:
+	rm -rf bin softnic-demo.pcapng

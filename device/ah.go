@@ -1,0 +1,112 @@
+package device
+
+import (
+	"sync/atomic"
+
+	"github.com/softnic/softnic/wire"
+)
+
+// AHAttr is an address vector: where packets go. On RoCE it is always global.
+type AHAttr struct {
+	DGID         GID
+	SGIDIndex    int    // entry of the GID table to send from
+	FlowLabel    uint32 // 20 bits; chooses the UDP source port of a connection
+	HopLimit     uint8  // 0 means 64
+	TrafficClass uint8  // IPv4 TOS or IPv6 traffic class, ECN bits included
+	Port         int    // 0 or 1
+}
+
+// AH is an address handle: where a datagram goes.
+type AH struct {
+	pd   *PD
+	path *wire.Path
+	attr AHAttr
+	uses atomic.Int32 // outstanding send work requests that name it; -1: destroyed
+}
+
+// acquire counts a work request; false if the handle is destroyed.
+func (a *AH) acquire() bool {
+	for {
+		n := a.uses.Load()
+		if n < 0 {
+			return false
+		}
+		if a.uses.CompareAndSwap(n, n+1) {
+			return true
+		}
+	}
+}
+
+// CreateAH makes an address handle.
+func (pd *PD) CreateAH(a AHAttr) (*AH, error) {
+	path, err := pd.ctx.dev.path(&a)
+	if err != nil {
+		return nil, &OpError{"create_ah", "", err}
+	}
+	ah := &AH{pd: pd, path: path, attr: a}
+	c := pd.ctx
+	err = c.own("create_ah", ah, MaxAH, len(c.ahs), func() { c.ahs[ah] = struct{}{}; pd.uses.Add(1) })
+	if err != nil {
+		return nil, err
+	}
+	return ah, nil
+}
+
+// Attr returns what the handle was made of (ibv_query_ah).
+func (a *AH) Attr() AHAttr { return a.attr }
+
+// Destroy frees the handle; EBUSY while an outstanding send names it.
+func (a *AH) Destroy() error {
+	if !a.uses.CompareAndSwap(0, -1) {
+		n := a.uses.Load()
+		if n < 0 {
+			return &OpError{"destroy_ah", "", because(EINVAL, "it is destroyed already")}
+		}
+		return &OpError{"destroy_ah", "", because(EBUSY, "%d outstanding work requests name it", n)}
+	}
+	c := a.pd.ctx
+	c.mu.Lock()
+	delete(c.ahs, a)
+	c.mu.Unlock()
+	a.pd.uses.Add(-1)
+	return nil
+}
+
+// path resolves an address vector against the GID table.
+func (d *Device) path(a *AHAttr) (*wire.Path, error) {
+	if a.Port != 0 && a.Port != 1 {
+		return nil, because(EINVAL, "port %d: the device has port 1", a.Port)
+	}
+	if a.SGIDIndex < 0 || a.SGIDIndex >= GIDTableLen {
+		return nil, because(EINVAL, "GID index %d: the table has %d entries", a.SGIDIndex, GIDTableLen)
+	}
+	src := d.gids.Load().entries[a.SGIDIndex]
+	if src.IsZero() {
+		return nil, because(EINVAL, "GID index %d is empty; see `softnic dev show`", a.SGIDIndex)
+	}
+	s, t := src.Addr(), a.DGID.Addr()
+	if a.DGID.IsZero() {
+		return nil, because(EINVAL, "no destination GID: RoCE needs a GID, add -g 1")
+	}
+	if s.Is4() != t.Is4() {
+		return nil, because(EINVAL, "GID %s cannot reach %s: one is IPv4, the other IPv6", src, a.DGID)
+	}
+	if a.FlowLabel >= 1<<20 {
+		return nil, because(EINVAL, "flow label 0x%x is longer than 20 bits", a.FlowLabel)
+	}
+	return &wire.Path{Src: s, Dst: t, TClass: a.TrafficClass, HopLimit: a.HopLimit}, nil
+}
+
+// sourcePort is the UDP source port of a connection (roce.md A.7).
+func sourcePort(fl uint32, local, remote uint32) uint16 {
+	if fl == 0 {
+		v := uint64(local) * uint64(remote)
+		v ^= v >> 20
+		v ^= v >> 40
+		fl = uint32(v & 0xFFFFF)
+	}
+	return 0xC000 | uint16(fl&0x3FFF^fl>>14)
+}
+
+// datagramPort is the UDP source port of a datagram queue pair (roce.md A.7).
+func datagramPort(qpn uint32) uint16 { return 0xC000 + uint16(qpn*0x61C88647>>18) }

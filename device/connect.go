@@ -1,0 +1,86 @@
+package device
+
+// Remote is what one side of a connection tells the other, by whatever means.
+type Remote struct {
+	GID GID
+	QPN uint32
+	PSN uint32 // the first PSN that the side sends
+}
+
+// ConnectOptions are the attributes that Connect sets; the zero value gives
+// what the pingpong tools use.
+type ConnectOptions struct {
+	SGIDIndex    int    // 0 means the first entry of the remote GID's family: 1 for IPv4, else 0
+	PathMTU      int    // bytes; 0 means the smaller of 1024 and the port's active MTU
+	Access       Access // 0 means remote write and read
+	Timeout      int    // 0 means 14 (67 ms); -1 means no timer
+	RetryCnt     int    // 0 means 7; -1 means none
+	RNRRetry     int    // 0 means 7 (no limit); -1 means none
+	MinRNRTimer  int    // 0 means 12 (0.64 ms)
+	Depth        int    // READs in flight, each way; 0 means 16, -1 none
+	TrafficClass uint8
+	FlowLabel    uint32
+}
+
+func orDefault(v, def int) int {
+	switch {
+	case v == 0:
+		return def
+	case v < 0:
+		return 0
+	}
+	return v
+}
+
+// Connect takes an RC queue pair from RESET or INIT to RTS against a remote.
+// psn is the first PSN that this side sends; the remote must know it.
+func (q *QP) Connect(psn uint32, r Remote, o ConnectOptions) error {
+	if o.SGIDIndex == 0 && r.GID.Addr().Is4() {
+		o.SGIDIndex = 1
+	}
+	if o.PathMTU == 0 {
+		o.PathMTU = min(1024, int(q.dev.mtu.Load()))
+	}
+	if o.Access == 0 {
+		o.Access = RemoteWrite | RemoteRead
+	}
+	depth := orDefault(o.Depth, 16)
+	if q.State() == StateReset {
+		if err := q.Modify(&QPAttr{State: StateInit, Port: 1, Access: o.Access}, AttrState|AttrPKeyIndex|AttrPort|AttrAccess); err != nil {
+			return err
+		}
+	}
+	err := q.Modify(&QPAttr{
+		State: StateRTR, PathMTU: o.PathMTU, DestQPN: r.QPN, RQPSN: r.PSN, MaxDestRdAtomic: depth,
+		MinRNRTimer: orDefault(o.MinRNRTimer, 12), Access: o.Access,
+		AH: AHAttr{DGID: r.GID, SGIDIndex: o.SGIDIndex, TrafficClass: o.TrafficClass, FlowLabel: o.FlowLabel},
+	}, AttrState|AttrAV|AttrPathMTU|AttrDestQPN|AttrRQPSN|AttrMaxDestRdAtomic|AttrMinRNRTimer|AttrAccess)
+	if err != nil {
+		return err
+	}
+	return q.Modify(&QPAttr{
+		State: StateRTS, Timeout: orDefault(o.Timeout, 14), RetryCnt: orDefault(o.RetryCnt, 7),
+		RNRRetry: orDefault(o.RNRRetry, 7), SQPSN: psn, MaxRdAtomic: depth,
+	}, AttrState|AttrTimeout|AttrRetryCnt|AttrRNRRetry|AttrSQPSN|AttrMaxRdAtomic)
+}
+
+// Activate takes a UD queue pair from RESET to RTS.
+func (q *QP) Activate(qkey, psn uint32) error {
+	if err := q.Modify(&QPAttr{State: StateInit, Port: 1, QKey: qkey}, AttrState|AttrPKeyIndex|AttrPort|AttrQKey); err != nil {
+		return err
+	}
+	if err := q.Modify(&QPAttr{State: StateRTR}, AttrState); err != nil {
+		return err
+	}
+	return q.Modify(&QPAttr{State: StateRTS, SQPSN: psn}, AttrState|AttrSQPSN)
+}
+
+// Address returns what a remote must know to connect to q, given the first PSN
+// that q will send.
+func (q *QP) Address(gidIndex int, psn uint32) Remote {
+	g, _ := q.dev.QueryGID(1, gidIndex)
+	return Remote{GID: g, QPN: q.num, PSN: psn}
+}
+
+// RandomPSN draws a first PSN from the device's random source.
+func (d *Device) RandomPSN() uint32 { return d.random32() & 0xFFFFFF }

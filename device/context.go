@@ -1,0 +1,122 @@
+package device
+
+import (
+	"fmt"
+	"sync"
+)
+
+// Context owns the objects of one user of a device: what a process is to a
+// kernel driver. Close frees them all.
+type Context struct {
+	dev   *Device
+	async *eventList[AsyncEvent]
+
+	mu       sync.Mutex
+	closed   bool
+	pds      map[*PD]struct{}
+	mrs      map[*MR]struct{}
+	cqs      map[*CQ]struct{}
+	qps      map[*QP]struct{}
+	ahs      map[*AH]struct{}
+	channels map[*CompChannel]struct{}
+	nextCQ   int
+}
+
+// NewContext returns an empty context.
+func (d *Device) NewContext() *Context {
+	c := &Context{
+		dev: d, async: newEventList[AsyncEvent](),
+		pds: map[*PD]struct{}{}, mrs: map[*MR]struct{}{}, cqs: map[*CQ]struct{}{},
+		qps: map[*QP]struct{}{}, ahs: map[*AH]struct{}{}, channels: map[*CompChannel]struct{}{},
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		c.closed = true
+	}
+	d.contexts[c] = struct{}{}
+	return c
+}
+
+// Device returns the device of the context.
+func (c *Context) Device() *Device { return c.dev }
+
+// own records a new object, or says why there is no room for it.
+func (c *Context) own(op string, obj any, limit, have int, add func()) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return &OpError{op, "", because(EIO, "the context is closed")}
+	}
+	if have >= limit {
+		return &OpError{op, "", because(ENOSPC, "the device's limit of %d is reached", limit)}
+	}
+	add()
+	return nil
+}
+
+// Close frees everything that belongs to the context, at any moment: queue
+// pairs first, so that nothing is in flight when the rest goes.
+func (c *Context) Close() error {
+	c.mu.Lock()
+	if c.closed {
+		c.mu.Unlock()
+		return nil
+	}
+	c.closed = true
+	qps, mrs, ahs, cqs := keysOf(c.qps), keysOf(c.mrs), keysOf(c.ahs), keysOf(c.cqs)
+	channels := keysOf(c.channels)
+	clear(c.mrs)
+	c.mu.Unlock()
+
+	for _, q := range qps {
+		_ = q.Destroy()
+	}
+	for _, m := range mrs {
+		m.drop()
+	}
+	for _, a := range ahs {
+		_ = a.Destroy()
+	}
+	for _, q := range cqs {
+		_, _ = q.Destroy()
+	}
+	for _, ch := range channels {
+		ch.close()
+	}
+	c.async.close()
+	c.mu.Lock()
+	clear(c.pds)
+	c.mu.Unlock()
+	d := c.dev
+	d.mu.Lock()
+	delete(d.contexts, c)
+	d.mu.Unlock()
+	return nil
+}
+
+func keysOf[K comparable](m map[K]struct{}) []K {
+	l := make([]K, 0, len(m))
+	for k := range m {
+		l = append(l, k)
+	}
+	return l
+}
+
+// Objects counts what a context holds, for tests and tools.
+type Objects struct {
+	PD int `json:"pd"`
+	MR int `json:"mr"`
+	CQ int `json:"cq"`
+	QP int `json:"qp"`
+	AH int `json:"ah"`
+}
+
+// Objects returns how many objects the context holds.
+func (c *Context) Objects() Objects {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return Objects{len(c.pds), len(c.mrs), len(c.cqs), len(c.qps), len(c.ahs)}
+}
+
+func qpName(n uint32) string { return fmt.Sprintf("qp 0x%06x", n) }

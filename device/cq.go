@@ -1,0 +1,192 @@
+package device
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+)
+
+// CQInit says what a completion queue is to be.
+type CQInit struct {
+	Entries int          // least number of completions it holds, 1 ... MaxCQE
+	Channel *CompChannel // where its events go; nil: none
+	Handler func(*CQ)    // called for an event instead (comp_handler); nil: none
+}
+
+// CQ is a completion queue.
+type CQ struct {
+	ctx     *Context
+	id      int
+	channel *CompChannel
+	handler func(*CQ)
+	uses    atomic.Int32 // queue pairs, one count for each of their two sides
+
+	mu       sync.Mutex
+	ring     []WC
+	head, n  int
+	armed    int8 // 0 no, 1 solicited only, 2 any
+	overflow bool
+	sent     int           // events handed to the channel
+	wake     chan struct{} // holds a token when something was added since the last Wait
+}
+
+// CreateCQ makes a completion queue. It may hold more than was asked for.
+func (c *Context) CreateCQ(in CQInit) (*CQ, error) {
+	const op = "create_cq"
+	if in.Entries < 1 || in.Entries > MaxCQE {
+		return nil, &OpError{op, "", because(EINVAL, "%d entries: 1 ... %d are possible", in.Entries, MaxCQE)}
+	}
+	if in.Channel != nil && in.Channel.ctx != c {
+		return nil, &OpError{op, "", because(EINVAL, "the channel belongs to another context")}
+	}
+	q := &CQ{ctx: c, channel: in.Channel, handler: in.Handler, ring: make([]WC, in.Entries), wake: make(chan struct{}, 1)}
+	err := c.own(op, q, MaxCQ, len(c.cqs), func() {
+		c.cqs[q] = struct{}{}
+		q.id = c.nextCQ
+		c.nextCQ++
+		if in.Channel != nil {
+			in.Channel.uses++
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	return q, nil
+}
+
+// Cap returns how many completions the queue holds.
+func (q *CQ) Cap() int { return len(q.ring) }
+
+func (q *CQ) name() string { return fmt.Sprintf("cq %d", q.id) }
+
+// Poll takes up to len(wc) completions, oldest first, and returns how many
+// (ibv_poll_cq).
+func (q *CQ) Poll(wc []WC) int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	n := min(len(wc), q.n)
+	for i := range n {
+		wc[i] = q.ring[q.head]
+		if q.head++; q.head == len(q.ring) {
+			q.head = 0
+		}
+	}
+	q.n -= n
+	return n
+}
+
+// Wait is Poll that blocks until there is a completion or ctx ends. It does
+// not use or disturb Arm and channels. One goroutine at a time may wait.
+func (q *CQ) Wait(ctx context.Context, wc []WC) (int, error) {
+	for {
+		if n := q.Poll(wc); n > 0 || len(wc) == 0 {
+			return n, nil
+		}
+		select {
+		case <-q.wake:
+		case <-ctx.Done():
+			return 0, &OpError{"poll_cq", q.name(), ctx.Err()}
+		}
+	}
+}
+
+// Arm asks for one event at the next completion, or with solicitedOnly at the
+// next one that is solicited or an error (ibv_req_notify_cq). Completions that are there
+// already make no event: missed reports that there are some, poll again.
+func (q *CQ) Arm(solicitedOnly bool) (missed bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	want := int8(2)
+	if solicitedOnly {
+		want = 1
+	}
+	q.armed = max(q.armed, want)
+	return q.n > 0
+}
+
+// push adds a completion; it reports whether there was room. It is called
+// under the lock of a queue pair.
+func (q *CQ) push(wc *WC, solicited bool) bool {
+	q.mu.Lock()
+	if q.n == len(q.ring) {
+		first := !q.overflow
+		q.overflow = true
+		q.mu.Unlock()
+		if first {
+			q.ctx.raise(AsyncEvent{Type: EventCQErr, CQ: q}, nil)
+		}
+		return false
+	}
+	i := q.head + q.n
+	if i >= len(q.ring) {
+		i -= len(q.ring)
+	}
+	q.ring[i] = *wc
+	q.n++
+	fire := q.armed == 2 || q.armed == 1 && (solicited || wc.Status != StatusSuccess)
+	if fire {
+		q.armed = 0
+		q.sent++
+	}
+	select {
+	case q.wake <- struct{}{}:
+	default:
+	}
+	q.mu.Unlock()
+	if fire {
+		q.notify()
+	}
+	return true
+}
+
+func (q *CQ) notify() {
+	switch {
+	case q.handler != nil:
+		q.ctx.dev.dispatch.add(func() { q.handler(q) })
+	case q.channel != nil:
+		q.channel.list.add(q)
+	}
+}
+
+// purge removes the completions of a queue pair that is being destroyed.
+func (q *CQ) purge(qpn uint32) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	kept := 0
+	for i := range q.n {
+		w := q.ring[(q.head+i)%len(q.ring)]
+		if w.QPN != qpn {
+			q.ring[(q.head+kept)%len(q.ring)] = w
+			kept++
+		}
+	}
+	q.n = kept
+}
+
+// Destroy frees the queue; EBUSY while a queue pair uses it. It returns how
+// many of its events a consumer has taken from the channel.
+func (q *CQ) Destroy() (delivered int, err error) {
+	c := q.ctx
+	c.mu.Lock()
+	if n := q.uses.Load(); n > 0 {
+		c.mu.Unlock()
+		return 0, &OpError{"destroy_cq", q.name(), because(EBUSY, "queue pairs still use it")}
+	}
+	if _, live := c.cqs[q]; !live {
+		c.mu.Unlock()
+		return 0, &OpError{"destroy_cq", q.name(), because(EINVAL, "it is destroyed already")}
+	}
+	delete(c.cqs, q)
+	if q.channel != nil {
+		q.channel.uses--
+	}
+	c.mu.Unlock()
+	withdrawn := 0
+	if q.channel != nil {
+		withdrawn = q.channel.list.withdraw(func(o *CQ) bool { return o == q })
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.sent - withdrawn, nil
+}

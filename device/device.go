@@ -1,0 +1,380 @@
+package device
+
+import (
+	"crypto/rand"
+	"io"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/softnic/softnic/clock"
+	"github.com/softnic/softnic/link"
+	"github.com/softnic/softnic/stats"
+	"github.com/softnic/softnic/transport"
+	"github.com/softnic/softnic/wire"
+)
+
+// Options of a device. The zero value is a device for production.
+type Options struct {
+	Name     string           // "" means rxe_softnic0; the stock verbs provider matches the prefix rxe
+	Clock    clock.Clock      // nil: the machine's
+	Rand     io.Reader        // keys, queue pair numbers, PSNs; nil: crypto/rand
+	Logger   *slog.Logger     // nil: silent
+	Stepped  bool             // no goroutines: the program calls Step
+	SameKeys bool             // L_Key and R_Key of a region are equal, as on other adapters
+	Link     link.PortOptions // impairment and capture; its Clock, Logger and Inline are set by Open
+}
+
+// Device is an RDMA adapter with one port.
+type Device struct {
+	name     string
+	opts     Options
+	clock    clock.Clock
+	log      *slog.Logger
+	port     *link.Port
+	start    time.Time
+	stepNow  atomic.Int64 // Stepped: the time that Step was given
+	rand     io.Reader
+	randMu   sync.Mutex
+	keys     keys
+	dispatch *dispatcher
+	counters stats.Device
+	gids     atomic.Pointer[gidTable]
+	mtu      atomic.Int32 // active MTU
+	batches  []*link.Batch
+	wg       sync.WaitGroup
+
+	qpMu sync.RWMutex
+	qps  map[uint32]*QP
+
+	mu       sync.Mutex
+	closed   bool
+	contexts map[*Context]struct{}
+}
+
+// rxBatch is how many packets one call of the link may bring.
+const rxBatch = 64
+
+// Open starts a device on a link endpoint. The device owns the endpoint from
+// then on and closes it.
+func Open(ep link.Endpoint, o Options) (*Device, error) {
+	if o.Name == "" {
+		o.Name = "rxe_softnic0"
+	}
+	d := &Device{
+		name: o.Name, opts: o, clock: clock.Or(o.Clock), log: o.Logger, rand: o.Rand,
+		keys: keys{local: map[uint32]*MR{}, remote: map[uint32]*MR{}},
+		qps:  map[uint32]*QP{}, contexts: map[*Context]struct{}{},
+	}
+	if d.log == nil {
+		d.log = slog.New(slog.DiscardHandler)
+	}
+	if d.rand == nil {
+		d.rand = rand.Reader
+	}
+	d.counters.Drops = make([]stats.Counter, wire.Faults)
+	d.start = d.clock.Now()
+	info := ep.Info()
+	if ActiveMTU(info.MTU) == 0 {
+		return nil, &OpError{"open_device", info.Name, because(EINVAL, "link MTU %d is too small: the smallest IB MTU, 256, needs %d", info.MTU, 256+headerRoom)}
+	}
+	lo := o.Link
+	lo.Clock, lo.Logger, lo.Inline = d.clock, d.log, o.Stepped
+	port, err := link.NewPort(ep, lo)
+	if err != nil {
+		return nil, &OpError{"open_device", info.Name, err}
+	}
+	d.port = port
+	d.gids.Store((*gidTable)(nil).next(info))
+	d.follow()
+	d.dispatch = newDispatcher(o.Stepped)
+	for _, src := range port.Sources() {
+		b := link.NewBatch(rxBatch)
+		if o.Stepped {
+			d.batches = append(d.batches, b)
+			continue
+		}
+		d.wg.Add(1)
+		go d.receiveLoop(src, b)
+	}
+	ep.Watch(d.follow)
+	return d, nil
+}
+
+// follow takes over what changed at the link: addresses, MTU, carrier.
+func (d *Device) follow() {
+	info := d.port.Info()
+	old := d.gids.Load()
+	t := old.next(info)
+	d.gids.Store(t)
+	d.port.SetLocal(t.addrs())
+	d.mtu.Store(int32(ActiveMTU(info.MTU)))
+	d.qpMu.RLock()
+	defer d.qpMu.RUnlock()
+	for _, q := range d.qps {
+		if q.typ == UD {
+			q.mu.Lock()
+			q.attr.PathMTU = int(d.mtu.Load())
+			q.mu.Unlock()
+		}
+	}
+}
+
+// now returns the time since Open, from 1 on.
+func (d *Device) now() transport.Time {
+	if d.opts.Stepped {
+		return transport.Time(d.stepNow.Load()) + 1
+	}
+	return transport.Time(d.clock.Now().Sub(d.start)) + 1
+}
+
+func duration(t transport.Time) time.Duration { return time.Duration(t) }
+
+// Name returns the device name.
+func (d *Device) Name() string { return d.name }
+
+// Port returns the device's port to the link, for impairment and capture at run time.
+func (d *Device) Port() *link.Port { return d.port }
+
+// Counters returns the device's counters.
+func (d *Device) Counters() *stats.Device { return &d.counters }
+
+// Statistics lists all counters by name.
+func (d *Device) Statistics() []stats.Value {
+	return d.counters.Values(func(i int) string {
+		if i == int(wire.OK) {
+			return ""
+		}
+		return wire.Fault(i).String()
+	})
+}
+
+// Query describes the device (ibv_query_device).
+func (d *Device) Query() Attr {
+	return Attr{
+		Name: d.name, NodeGUID: nodeGUID(d.port.Info().MAC), VendorID: 0xFFFFFF, Ports: 1,
+		MaxQP: MaxQP, MaxQPWR: MaxQPWR, MaxSGE: MaxSGE, MaxCQ: MaxCQ, MaxCQE: MaxCQE, MaxMR: MaxMR, MaxPD: MaxPD, MaxAH: MaxAH,
+		MaxRdAtom: MaxRdAtomic, MaxInitRd: MaxRdAtomic, MaxMRSize: ^uint64(0), AckDelay: 15, MaxMessage: MaxMessage,
+	}
+}
+
+// QueryPort describes the port (ibv_query_port).
+func (d *Device) QueryPort(port int) (PortAttr, error) {
+	if port != 1 {
+		return PortAttr{}, &OpError{"query_port", d.name, because(EINVAL, "port %d: the device has port 1", port)}
+	}
+	info := d.port.Info()
+	a := PortAttr{
+		State: PortDown, MaxMTU: 4096, ActiveMTU: int(d.mtu.Load()), LinkMTU: info.MTU, GIDs: GIDTableLen, PKeys: 1,
+		Netdev: info.Netdev, Link: info.Name, IDRule: info.IDRule,
+	}
+	if info.Up {
+		a.State = PortActive
+	}
+	return a, nil
+}
+
+// QueryGID returns an entry of the port's GID table (ibv_query_gid); an unused
+// one is zero.
+func (d *Device) QueryGID(port, index int) (GID, error) {
+	if port != 1 || index < 0 || index >= GIDTableLen {
+		return GID{}, &OpError{"query_gid", d.name, because(EINVAL, "port %d index %d: port 1 has %d entries", port, index, GIDTableLen)}
+	}
+	return d.gids.Load().entries[index], nil
+}
+
+// QueryPKey returns an entry of the port's P_Key table (ibv_query_pkey).
+func (d *Device) QueryPKey(port, index int) (uint16, error) {
+	if port != 1 || index != 0 {
+		return 0, &OpError{"query_pkey", d.name, because(EINVAL, "port %d index %d: port 1 has one entry", port, index)}
+	}
+	return DefaultPKey, nil
+}
+
+// addQP gives q a random number and makes it known to the receive path.
+func (d *Device) addQP(q *QP) {
+	d.qpMu.Lock()
+	defer d.qpMu.Unlock()
+	for {
+		n := d.random32() & 0xFFFFFF
+		if n < 0x10 || n == 0xFFFFFF || d.qps[n] != nil {
+			continue
+		}
+		q.num = n
+		q.attr.QPN = n
+		if q.typ == UD {
+			q.attr.PathMTU = int(d.mtu.Load())
+		}
+		d.qps[n] = q
+		return
+	}
+}
+
+func (d *Device) removeQP(q *QP) {
+	d.qpMu.Lock()
+	defer d.qpMu.Unlock()
+	delete(d.qps, q.num)
+}
+
+func (d *Device) lookup(qpn uint32) *QP {
+	d.qpMu.RLock()
+	defer d.qpMu.RUnlock()
+	return d.qps[qpn]
+}
+
+// send hands packets to the link; no lock is held.
+func (d *Device) send(pkts []*wire.Packet) {
+	n := 0
+	for _, p := range pkts {
+		n += p.IBLen()
+	}
+	d.counters.SentPkts.Add(len(pkts))
+	d.counters.SentBytes.Add(n)
+	if err := d.port.Send(pkts); err != nil {
+		d.counters.SendErr.Inc()
+	}
+}
+
+// receiveLoop reads one source until it is closed.
+func (d *Device) receiveLoop(src link.Source, b *link.Batch) {
+	defer d.wg.Done()
+	for {
+		if err := src.Recv(b, true); err != nil {
+			return
+		}
+		d.receive(b)
+	}
+}
+
+// receive handles a batch: parse, route to queue pairs, one lock and one burst for a
+// run of packets to the same one, verdicts to the capture.
+func (d *Device) receive(b *link.Batch) {
+	d.port.Parse(b)
+	for i := 0; i < len(b.Packets); {
+		p := &b.Packets[i]
+		q := d.route(p)
+		if q == nil {
+			d.verdict(p)
+			i++
+			continue
+		}
+		qpn := q.num
+		q.mu.Lock()
+		now := d.now()
+		for i < len(b.Packets) {
+			p = &b.Packets[i]
+			if !engineWants(p.Fault) || p.View.BTH().DestQP() != qpn || !d.mine(p) {
+				break
+			}
+			if q.dead {
+				p.Fault = wire.NoQP
+			} else if f := q.accept(&p.View); f != wire.OK {
+				p.Fault = f
+			} else {
+				p.Fault = q.eng.Receive(now, &p.View)
+			}
+			d.verdict(p)
+			i++
+		}
+		if q.dead {
+			q.mu.Unlock()
+			continue
+		}
+		q.eng.EndBurst(now)
+		q.leave(now, maxBursts)
+	}
+	d.port.Done(b)
+}
+
+// engineWants reports whether a packet with this verdict of the codec goes to
+// an engine: a reserved opcode does, because RC answers it with a NAK.
+func engineWants(f wire.Fault) bool { return f == wire.OK || f == wire.ReservedOpcode }
+
+// mine checks the destination address; it sets the fault.
+func (d *Device) mine(p *link.Packet) bool {
+	if _, ok := d.gids.Load().index[p.View.Dst()]; !ok {
+		p.Fault = wire.NoAddress
+		return false
+	}
+	return true
+}
+
+// route finds the queue pair of a packet, or sets the fault.
+func (d *Device) route(p *link.Packet) *QP {
+	if !engineWants(p.Fault) || !d.mine(p) {
+		return nil
+	}
+	q := d.lookup(p.View.BTH().DestQP())
+	if q == nil {
+		p.Fault = wire.NoQP
+	}
+	return q
+}
+
+// verdict counts a packet under its verdict.
+func (d *Device) verdict(p *link.Packet) {
+	if p.Fault == wire.NotRoCE {
+		return
+	}
+	d.counters.RcvdPkts.Inc()
+	d.counters.RcvdBytes.Add(len(p.View.IB))
+	if p.Fault == wire.OK {
+		return
+	}
+	d.counters.Drops[p.Fault].Inc()
+	if p.Fault == wire.ICRC {
+		d.counters.RxICRCEncapsulated.Inc()
+	}
+}
+
+// Close closes all contexts, then the link, and waits until nothing runs.
+func (d *Device) Close() error {
+	d.mu.Lock()
+	if d.closed {
+		d.mu.Unlock()
+		return nil
+	}
+	d.closed = true
+	contexts := keysOf(d.contexts)
+	d.mu.Unlock()
+	for _, c := range contexts {
+		_ = c.Close()
+	}
+	err := d.port.Close()
+	d.wg.Wait()
+	d.dispatch.close()
+	<-d.dispatch.done
+	if err != nil {
+		return &OpError{"close_device", d.name, err}
+	}
+	return nil
+}
+
+// QPInfo describes a queue pair for tools.
+type QPInfo struct {
+	QPN     uint32 `json:"lqpn"`
+	Type    string `json:"type"`
+	State   string `json:"state"`
+	DestQPN uint32 `json:"rqpn,omitempty"`
+}
+
+// QPs lists the queue pairs of the device, in no order.
+func (d *Device) QPs() []QPInfo {
+	d.qpMu.RLock()
+	l := make([]*QP, 0, len(d.qps))
+	for _, q := range d.qps {
+		l = append(l, q)
+	}
+	d.qpMu.RUnlock()
+	out := make([]QPInfo, 0, len(l))
+	for _, q := range l {
+		q.mu.Lock()
+		out = append(out, QPInfo{q.num, q.typ.String(), q.attr.State.String(), q.attr.DestQPN})
+		q.mu.Unlock()
+	}
+	return out
+}
+
+// String returns the device name and its link.
+func (d *Device) String() string { return d.name + " on " + d.port.Info().Name }

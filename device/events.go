@@ -1,0 +1,261 @@
+package device
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/softnic/softnic/transport"
+)
+
+// eventList is a list of events on their way to a consumer. Either the
+// consumer takes them with get, or a sink hears of each. Destroying an object withdraws
+// what was not taken and learns what was.
+type eventList[T any] struct {
+	mu     sync.Mutex
+	list   []T
+	closed bool
+	ready  chan struct{} // holds a token while list is not empty, or it is closed
+	sink   func()        // called without lock after an event was added; nil: none
+}
+
+func newEventList[T any]() *eventList[T] { return &eventList[T]{ready: make(chan struct{}, 1)} }
+
+// add appends an event.
+func (l *eventList[T]) add(e T) {
+	l.mu.Lock()
+	if l.closed {
+		l.mu.Unlock()
+		return
+	}
+	l.list = append(l.list, e)
+	sink := l.sink
+	l.signal()
+	l.mu.Unlock()
+	if sink != nil {
+		sink()
+	}
+}
+
+// signal puts the token back; the lock is held.
+func (l *eventList[T]) signal() {
+	select {
+	case l.ready <- struct{}{}:
+	default:
+	}
+}
+
+// tryGet takes the oldest event.
+func (l *eventList[T]) tryGet() (e T, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.list) == 0 {
+		return e, false
+	}
+	e = l.list[0]
+	l.list = append(l.list[:0], l.list[1:]...)
+	if len(l.list) > 0 || l.closed {
+		l.signal()
+	}
+	return e, true
+}
+
+// get waits for an event. It fails with the error of ctx, or EIO after close.
+func (l *eventList[T]) get(ctx context.Context) (e T, err error) {
+	for {
+		if e, ok := l.tryGet(); ok {
+			return e, nil
+		}
+		l.mu.Lock()
+		closed := l.closed
+		if closed {
+			l.signal()
+		}
+		l.mu.Unlock()
+		if closed {
+			return e, EIO
+		}
+		select {
+		case <-l.ready:
+		case <-ctx.Done():
+			return e, ctx.Err()
+		}
+	}
+}
+
+// withdraw takes back the events for which mine is true and returns how many
+// there were.
+func (l *eventList[T]) withdraw(mine func(T) bool) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	keep := l.list[:0]
+	for _, e := range l.list {
+		if !mine(e) {
+			keep = append(keep, e)
+		}
+	}
+	n := len(l.list) - len(keep)
+	clear(l.list[len(keep):])
+	l.list = keep
+	return n
+}
+
+func (l *eventList[T]) close() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.closed = true
+	l.signal()
+}
+
+// EventType is the kind of an asynchronous event; values as enum
+// ibv_event_type.
+type EventType int
+
+// The event types.
+const (
+	EventCQErr       EventType = 0
+	EventQPFatal     EventType = 1
+	EventQPReqErr    EventType = 2
+	EventQPAccessErr EventType = 3
+	EventCommEst     EventType = 4
+	EventSQDrained   EventType = 5
+	EventPortActive  EventType = 9
+	EventPortErr     EventType = 10
+	EventGIDChange   EventType = 18
+)
+
+var eventNames = map[EventType]string{
+	EventCQErr: "IBV_EVENT_CQ_ERR", EventQPFatal: "IBV_EVENT_QP_FATAL", EventQPReqErr: "IBV_EVENT_QP_REQ_ERR",
+	EventQPAccessErr: "IBV_EVENT_QP_ACCESS_ERR", EventCommEst: "IBV_EVENT_COMM_EST", EventSQDrained: "IBV_EVENT_SQ_DRAINED",
+	EventPortActive: "IBV_EVENT_PORT_ACTIVE", EventPortErr: "IBV_EVENT_PORT_ERR", EventGIDChange: "IBV_EVENT_GID_CHANGE",
+}
+
+// String returns the verbs name.
+func (t EventType) String() string {
+	if n := eventNames[t]; n != "" {
+		return n
+	}
+	return fmt.Sprintf("IBV_EVENT_%d", int(t))
+}
+
+// AsyncEvent is an asynchronous event with the object that it is about; the
+// others are nil, and for port events all are.
+type AsyncEvent struct {
+	Type EventType
+	QP   *QP
+	CQ   *CQ
+}
+
+// AsyncEvent waits for the next asynchronous event of the context
+// (ibv_get_async_event). Events of objects with a handler of their own do not come here.
+func (c *Context) AsyncEvent(ctx context.Context) (AsyncEvent, error) {
+	e, err := c.async.get(ctx)
+	if err != nil {
+		return e, &OpError{"get_async_event", "", err}
+	}
+	return e, nil
+}
+
+// TryAsyncEvent takes the next asynchronous event if there is one.
+func (c *Context) TryAsyncEvent() (AsyncEvent, bool) { return c.async.tryGet() }
+
+// Raise implements transport.Host.
+func (h *host) Raise(e transport.Event) {
+	q := (*QP)(h)
+	q.dev.log.Debug("event", "qp", q.num, "event", EventType(e).String())
+	q.ctx.raise(AsyncEvent{Type: EventType(e), QP: q}, q.handler)
+}
+
+// raise delivers an event to its object's handler or to the context's list.
+func (c *Context) raise(e AsyncEvent, handler func(AsyncEvent)) {
+	if handler == nil {
+		c.async.add(e)
+		return
+	}
+	c.dev.dispatch.add(func() { handler(e) })
+}
+
+// CompChannel collects the completion events of the queues that were created
+// with it (ibv_comp_channel).
+type CompChannel struct {
+	ctx  *Context
+	list *eventList[*CQ]
+	uses int // completion queues on it; the context's lock guards it
+}
+
+// CreateCompChannel makes a completion channel.
+func (c *Context) CreateCompChannel() (*CompChannel, error) {
+	ch := &CompChannel{ctx: c, list: newEventList[*CQ]()}
+	if err := c.own("create_comp_channel", ch, MaxCQ, len(c.channels), func() { c.channels[ch] = struct{}{} }); err != nil {
+		return nil, err
+	}
+	return ch, nil
+}
+
+// Get waits for a completion event and returns the queue that it is about
+// (ibv_get_cq_event).
+func (ch *CompChannel) Get(ctx context.Context) (*CQ, error) {
+	q, err := ch.list.get(ctx)
+	if err != nil {
+		return nil, &OpError{"get_cq_event", "", err}
+	}
+	return q, nil
+}
+
+// TryGet takes a completion event if there is one.
+func (ch *CompChannel) TryGet() (*CQ, bool) { return ch.list.tryGet() }
+
+// Destroy frees the channel; EBUSY while a completion queue is on it.
+func (ch *CompChannel) Destroy() error {
+	c := ch.ctx
+	c.mu.Lock()
+	if ch.uses > 0 {
+		c.mu.Unlock()
+		return &OpError{"destroy_comp_channel", "", because(EBUSY, "%d completion queues are on it", ch.uses)}
+	}
+	delete(c.channels, ch)
+	c.mu.Unlock()
+	ch.close()
+	return nil
+}
+
+func (ch *CompChannel) close() { ch.list.close() }
+
+// dispatcher runs handlers, one after the other, on a goroutine of its own or, in
+// a stepped device, in Step.
+type dispatcher struct {
+	*eventList[func()]
+	done chan struct{}
+}
+
+func newDispatcher(stepped bool) *dispatcher {
+	d := &dispatcher{newEventList[func()](), make(chan struct{})}
+	if stepped {
+		close(d.done)
+		return d
+	}
+	go func() {
+		defer close(d.done)
+		for {
+			f, err := d.get(context.Background())
+			if err != nil {
+				return
+			}
+			f()
+		}
+	}()
+	return d
+}
+
+// runAll runs what is there; it reports whether there was anything.
+func (d *dispatcher) runAll() bool {
+	any := false
+	for {
+		f, ok := d.tryGet()
+		if !ok {
+			return any
+		}
+		any = true
+		f()
+	}
+}

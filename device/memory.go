@@ -1,0 +1,86 @@
+package device
+
+import (
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/softnic/softnic/transport"
+)
+
+// goMemory is a Go slice as Memory. Addresses are the real ones of its bytes:
+// the slice keeps them from moving and from being collected.
+type goMemory struct {
+	b    []byte
+	base uint64
+}
+
+// NewMemory returns b as Memory. Its first address is the address of b[0].
+func NewMemory(b []byte) Memory { return &goMemory{b, addrOf(b)} }
+
+func addrOf(b []byte) uint64 { return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(b)))) }
+
+func (m *goMemory) at(va uint64, n int) []byte {
+	o := va - m.base
+	return m.b[o : o+uint64(n) : o+uint64(n)]
+}
+
+// Slices implements Memory.
+func (m *goMemory) Slices(dst [][]byte, va uint64, n int) ([][]byte, bool) {
+	return append(dst, m.at(va, n)), true
+}
+
+// ReadV implements Memory.
+func (m *goMemory) ReadV(e []transport.Extent) error {
+	for i := range e {
+		copy(e[i].Buf, m.at(e[i].VA, len(e[i].Buf)))
+	}
+	return nil
+}
+
+// WriteV implements Memory.
+func (m *goMemory) WriteV(e []transport.Extent) error {
+	for i := range e {
+		copy(m.at(e[i].VA, len(e[i].Buf)), e[i].Buf)
+	}
+	return nil
+}
+
+func (m *goMemory) word(va uint64) (*uint64, error) {
+	if va&7 != 0 {
+		return nil, EINVAL
+	}
+	return (*uint64)(unsafe.Pointer(unsafe.SliceData(m.at(va, 8)))), nil
+}
+
+// CompareSwap64 implements Memory.
+func (m *goMemory) CompareSwap64(va, compare, swap uint64) (uint64, error) {
+	p, err := m.word(va)
+	if err != nil {
+		return 0, err
+	}
+	for {
+		old := atomic.LoadUint64(p)
+		if old != compare || atomic.CompareAndSwapUint64(p, old, swap) {
+			return old, nil
+		}
+	}
+}
+
+// FetchAdd64 implements Memory.
+func (m *goMemory) FetchAdd64(va, add uint64) (uint64, error) {
+	p, err := m.word(va)
+	if err != nil {
+		return 0, err
+	}
+	return atomic.AddUint64(p, add) - add, nil
+}
+
+// Store64 implements Memory.
+func (m *goMemory) Store64(va, v uint64) error {
+	p, err := m.word(va)
+	if err != nil {
+		return err
+	}
+	atomic.StoreUint64(p, v)
+	return nil
+}

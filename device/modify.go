@@ -1,0 +1,204 @@
+package device
+
+import (
+	"math/bits"
+
+	"github.com/softnic/softnic/transport"
+	"github.com/softnic/softnic/wire"
+	"github.com/softnic/softnic/wire/bth"
+)
+
+// QPAttr are the attributes of a queue pair (ibv_qp_attr).
+type QPAttr struct {
+	State           State
+	CurState        State
+	PathMTU         int // bytes: 256, 512, 1024, 2048, 4096
+	QKey            uint32
+	RQPSN, SQPSN    uint32 // 24 bits
+	DestQPN         uint32 // 24 bits
+	Access          Access // RemoteWrite, RemoteRead, RemoteAtomic
+	AH              AHAttr
+	PKeyIndex       int
+	Port            int
+	MaxRdAtomic     int // READs and atomics in flight as initiator
+	MaxDestRdAtomic int // and as responder; rounded up to a power of two
+	MinRNRTimer     int // code, 0 ... 31
+	Timeout         int // code, 0 ... 31; 4.096 µs · 2^code, 0: no timer
+	RetryCnt        int // 0 ... 7
+	RNRRetry        int // 0 ... 7; 7: no limit
+}
+
+// Modify changes the attributes that mask names, and with AttrState the state.
+// Everything is checked before anything changes.
+func (q *QP) Modify(a *QPAttr, mask AttrMask) error {
+	q.mu.Lock()
+	err := q.modify(a, mask)
+	if err != nil {
+		q.mu.Unlock()
+		return &OpError{"modify_qp", qpName(q.num), err}
+	}
+	q.leave(q.dev.now(), maxBursts)
+	return nil
+}
+
+func (q *QP) modify(a *QPAttr, mask AttrMask) error {
+	if q.dead {
+		return because(EINVAL, "it is destroyed")
+	}
+	from, to := q.attr.State, q.attr.State
+	if mask&AttrState != 0 {
+		to = a.State
+		if to > StateErr {
+			return because(EINVAL, "state %d does not exist", to)
+		}
+	}
+	if mask&AttrCurState != 0 && a.CurState != from {
+		return because(EINVAL, "cur_qp_state is %s, the state is %s", a.CurState, from)
+	}
+	if err := checkMove(q.typ, from, to, mask); err != nil {
+		return err
+	}
+	if to == StateSQD && from == StateRTS {
+		return because(EOPNOTSUPP, "draining the send queue is not supported yet")
+	}
+	path, err := q.checkAttrs(a, mask)
+	if err != nil {
+		return err
+	}
+	q.commit(a, mask, path, from, to)
+	return nil
+}
+
+// checkAttrs checks the values that mask names; it returns the path of a new
+// address vector.
+func (q *QP) checkAttrs(a *QPAttr, mask AttrMask) (*wire.Path, error) {
+	for _, v := range []struct {
+		bit           AttrMask
+		name          string
+		val, min, max int
+	}{
+		{AttrPKeyIndex, "pkey_index", a.PKeyIndex, 0, 0},
+		{AttrPort, "port_num", a.Port, 1, 1},
+		{AttrTimeout, "timeout", a.Timeout, 0, 31},
+		{AttrRetryCnt, "retry_cnt", a.RetryCnt, 0, 7},
+		{AttrRNRRetry, "rnr_retry", a.RNRRetry, 0, 7},
+		{AttrMinRNRTimer, "min_rnr_timer", a.MinRNRTimer, 0, 31},
+		{AttrMaxRdAtomic, "max_rd_atomic", a.MaxRdAtomic, 0, MaxRdAtomic},
+		{AttrMaxDestRdAtomic, "max_dest_rd_atomic", a.MaxDestRdAtomic, 0, MaxRdAtomic},
+		{AttrDestQPN, "dest_qp_num", int(a.DestQPN), 0, 0xFFFFFF},
+	} {
+		if mask&v.bit != 0 && (v.val < v.min || v.val > v.max) {
+			return nil, because(EINVAL, "%s %d: %d ... %d are possible", v.name, v.val, v.min, v.max)
+		}
+	}
+	if mask&AttrAltPath != 0 {
+		return nil, because(EINVAL, "RoCE has no alternate path")
+	}
+	if mask&AttrAccess != 0 && a.Access&^(LocalWrite|RemoteWrite|RemoteRead|RemoteAtomic) != 0 {
+		return nil, because(EINVAL, "qp_access_flags 0x%x: only local write, remote write, read and atomic are possible", uint32(a.Access))
+	}
+	if mask&AttrPathMTU != 0 {
+		if !validMTU(a.PathMTU) {
+			return nil, because(EINVAL, "path_mtu %d: 256, 512, 1024, 2048 or 4096", a.PathMTU)
+		}
+		if m := int(q.dev.mtu.Load()); a.PathMTU > m {
+			return nil, because(EINVAL, "path_mtu %d is above the port's active MTU %d", a.PathMTU, m)
+		}
+	}
+	if mask&AttrAV == 0 {
+		return nil, nil
+	}
+	p, err := q.dev.path(&a.AH)
+	if err != nil {
+		return nil, err
+	}
+	dest := q.attr.DestQPN
+	if mask&AttrDestQPN != 0 {
+		dest = a.DestQPN
+	}
+	p.SrcPort = sourcePort(a.AH.FlowLabel, q.num, dest)
+	return p, nil
+}
+
+// commit applies a modify that was checked.
+func (q *QP) commit(a *QPAttr, mask AttrMask, path *wire.Path, from, to State) {
+	now := q.dev.now()
+	t, u := &q.attr, &q.user
+	if to == StateReset {
+		q.toReset()
+		return
+	}
+	var ch transport.Changed
+	for _, f := range []struct {
+		bit AttrMask
+		set func()
+	}{
+		{AttrAccess, func() { u.Access, t.Access = a.Access, a.Access }},
+		{AttrPKeyIndex, func() { u.PKeyIndex = a.PKeyIndex }},
+		{AttrPort, func() { u.Port = a.Port }},
+		{AttrQKey, func() { u.QKey, t.QKey = a.QKey, a.QKey }},
+		{AttrAV, func() { u.AH, t.Path = a.AH, path }},
+		{AttrPathMTU, func() { u.PathMTU, t.PathMTU = a.PathMTU, a.PathMTU }},
+		{AttrDestQPN, func() { u.DestQPN, t.DestQPN = a.DestQPN, a.DestQPN }},
+		{AttrTimeout, func() { u.Timeout, t.Timeout = a.Timeout, uint8(a.Timeout) }},
+		{AttrRetryCnt, func() { u.RetryCnt, t.RetryCnt = a.RetryCnt, uint8(a.RetryCnt) }},
+		{AttrRNRRetry, func() { u.RNRRetry, t.RNRRetry = a.RNRRetry, uint8(a.RNRRetry) }},
+		{AttrMinRNRTimer, func() { u.MinRNRTimer, t.MinRNRTimer = a.MinRNRTimer, uint8(a.MinRNRTimer) }},
+		{AttrMaxRdAtomic, func() { u.MaxRdAtomic, t.MaxRdAtomic = a.MaxRdAtomic, a.MaxRdAtomic }},
+		{AttrMaxDestRdAtomic, func() {
+			n := a.MaxDestRdAtomic
+			if n > 0 {
+				n = 1 << bits.Len(uint(n-1))
+			}
+			u.MaxDestRdAtomic, t.MaxDestRdAtomic = n, n
+			ch |= transport.ChangedDepth
+		}},
+		{AttrRQPSN, func() {
+			u.RQPSN = a.RQPSN & bth.PSNMask
+			t.RQPSN = bth.PSN(u.RQPSN)
+			ch |= transport.ChangedRQPSN
+		}},
+		{AttrSQPSN, func() {
+			u.SQPSN = a.SQPSN & bth.PSNMask
+			t.SQPSN = bth.PSN(u.SQPSN)
+			ch |= transport.ChangedSQPSN
+		}},
+	} {
+		if mask&f.bit != 0 {
+			f.set()
+		}
+	}
+	t.State, u.State = to, to
+	q.eng.Modified(now, ch)
+	if to == StateErr {
+		q.eng.Flush(now)
+	}
+}
+
+// toReset empties the queue pair: nothing of the old connection is left.
+func (q *QP) toReset() {
+	for q.sending {
+		q.idle.Wait()
+	}
+	q.tx.Release()
+	mtu := q.attr.PathMTU
+	q.attr = transport.Attr{QPN: q.num, SigAll: q.attr.SigAll, MigReq: true, PKey: DefaultPKey}
+	if q.typ == UD {
+		q.attr.PathMTU = mtu
+	}
+	q.user = QPAttr{}
+	q.eng.Reset()
+	q.sq.clear()
+	q.rq.clear()
+	q.scq.purge(q.num)
+	q.rcq.purge(q.num)
+}
+
+// Query returns the attributes that are in force (ibv_query_qp).
+func (q *QP) Query() (QPAttr, QPInit) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	a := q.user
+	a.State, a.CurState = q.attr.State, q.attr.State
+	return a, QPInit{Type: q.typ, SendCQ: q.scq, RecvCQ: q.rcq, Cap: q.cap, SigAll: q.attr.SigAll, Handler: q.handler}
+}

@@ -1,0 +1,511 @@
+package device
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"github.com/softnic/softnic/clock"
+	"github.com/softnic/softnic/transport"
+	"github.com/softnic/softnic/transport/rc"
+	"github.com/softnic/softnic/transport/ud"
+	"github.com/softnic/softnic/wire"
+	"github.com/softnic/softnic/wire/bth"
+)
+
+// QPType is the service of a queue pair; values as enum ib_qp_type.
+type QPType int
+
+// The queue pair types. CreateQP takes RC and UD.
+const (
+	SMI       QPType = 0
+	GSI       QPType = 1
+	RC        QPType = 2
+	UC        QPType = 3
+	UD        QPType = 4
+	RawPacket QPType = 8
+	XRCIni    QPType = 9
+	XRCTgt    QPType = 10
+)
+
+var qpTypeNames = map[QPType]string{SMI: "SMI", GSI: "GSI", RC: "RC", UC: "UC", UD: "UD", RawPacket: "RAW_PACKET", XRCIni: "XRC_INI", XRCTgt: "XRC_TGT"}
+
+// String returns the name as `rdma resource show` prints it.
+func (t QPType) String() string { return qpTypeNames[t] }
+
+// Cap is the capacity of a queue pair (ibv_qp_cap).
+type Cap struct {
+	SendWR, RecvWR   int // work requests, 0 ... MaxQPWR
+	SendSGE, RecvSGE int // entries of one work request, 0 means 1, at most MaxSGE
+	Inline           int // bytes of inline data, 0 ... MaxInline
+}
+
+// QPInit says what a queue pair is to be (ibv_qp_init_attr).
+type QPInit struct {
+	Type           QPType
+	SendCQ, RecvCQ *CQ
+	Cap            Cap
+	SigAll         bool             // every send request makes a completion
+	Handler        func(AsyncEvent) // event_handler; nil: events go to the context's list
+}
+
+// QP is a queue pair.
+type QP struct {
+	dev      *Device
+	ctx      *Context
+	pd       *PD
+	typ      QPType
+	num      uint32
+	scq, rcq *CQ
+	cap      Cap
+	handler  func(AsyncEvent)
+	recv     transport.RecvContext
+
+	mu      sync.Mutex // first in the lock order
+	idle    sync.Cond  // flushing has ended
+	attr    transport.Attr
+	user    QPAttr // what modify was given, for query
+	eng     transport.Engine
+	sq      sendRing
+	rq      recvRing
+	tx      transport.TxList // emitted, not sent
+	dead    bool
+	sending bool // one flusher: it sends what others emit meanwhile
+
+	// The flusher alone uses these, while sending is set.
+	out  transport.TxList
+	pkts []*wire.Packet
+	scr  transport.Scratch
+
+	timer   clock.Timer
+	timerAt transport.Time     // when timer fires; 0: not running
+	paths   map[*AH]*wire.Path // UD: paths with this queue pair's source port
+	todo    atomic.Uint32      // what other objects asked for
+	wake    chan struct{}
+	done    chan struct{}
+}
+
+// What other objects ask of a queue pair's goroutine.
+const (
+	todoCQError uint32 = 1 << iota // a completion was lost
+)
+
+// CreateQP makes a queue pair in state RESET.
+func (pd *PD) CreateQP(in QPInit) (*QP, error) {
+	const op = "create_qp"
+	c := pd.ctx
+	if err := checkQPInit(c, &in); err != nil {
+		return nil, &OpError{op, "", err}
+	}
+	q := &QP{
+		dev: c.dev, ctx: c, pd: pd, typ: in.Type, scq: in.SendCQ, rcq: in.RecvCQ, cap: in.Cap, handler: in.Handler,
+		sq: sendRing{slot: make([]SendWR, in.Cap.SendWR)}, rq: recvRing{slot: make([]RecvWR, in.Cap.RecvWR)},
+		wake: make(chan struct{}, 1), done: make(chan struct{}),
+	}
+	q.idle.L = &q.mu
+	q.recv = transport.RecvContext{Queue: &q.rq, Done: q.recvDone}
+	q.attr.SigAll = in.SigAll
+	q.attr.MigReq = true
+	q.attr.PKey = DefaultPKey
+	switch in.Type {
+	case RC:
+		q.eng = rc.New(rc.Config{Attr: &q.attr, Host: (*host)(q), Tx: &q.tx, SQ: &q.sq, Recv: &q.recv, Counters: &c.dev.counters})
+	case UD:
+		q.eng = ud.New(ud.Config{Attr: &q.attr, Host: (*host)(q), Tx: &q.tx, SQ: &q.sq, Recv: &q.recv, Counters: &c.dev.counters})
+		q.paths = map[*AH]*wire.Path{}
+	}
+	err := c.own(op, q, MaxQP, len(c.qps), func() {
+		c.qps[q] = struct{}{}
+		pd.uses.Add(1)
+		q.scq.uses.Add(1)
+		q.rcq.uses.Add(1)
+	})
+	if err != nil {
+		return nil, err
+	}
+	c.dev.addQP(q)
+	q.attr.QPN = q.num
+	if c.dev.opts.Stepped {
+		close(q.done)
+	} else {
+		go q.loop()
+	}
+	return q, nil
+}
+
+func checkQPInit(c *Context, in *QPInit) error {
+	if in.Type != RC && in.Type != UD {
+		return because(EOPNOTSUPP, "queue pair type %d is not supported", int(in.Type))
+	}
+	if in.SendCQ == nil || in.RecvCQ == nil {
+		return because(EINVAL, "a queue pair needs a send and a receive completion queue")
+	}
+	if in.SendCQ.ctx != c || in.RecvCQ.ctx != c {
+		return because(EINVAL, "a completion queue belongs to another context")
+	}
+	k := &in.Cap
+	for _, v := range []struct {
+		name    string
+		val     *int
+		least   int
+		highest int
+	}{
+		{"max_send_wr", &k.SendWR, 0, MaxQPWR}, {"max_recv_wr", &k.RecvWR, 0, MaxQPWR},
+		{"max_send_sge", &k.SendSGE, 1, MaxSGE}, {"max_recv_sge", &k.RecvSGE, 1, MaxSGE},
+		{"max_inline_data", &k.Inline, 0, MaxInline},
+	} {
+		if *v.val < 0 || *v.val > v.highest {
+			return because(EINVAL, "%s %d: 0 ... %d are possible", v.name, *v.val, v.highest)
+		}
+		*v.val = max(*v.val, v.least)
+	}
+	return nil
+}
+
+// Num returns the queue pair number, 24 bits.
+func (q *QP) Num() uint32 { return q.num }
+
+// Type returns the service.
+func (q *QP) Type() QPType { return q.typ }
+
+// State returns the state.
+func (q *QP) State() State {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.attr.State
+}
+
+// Destroy stops the queue pair and frees it. Requests that are outstanding make
+// no completions, and those that nobody has polled are removed.
+func (q *QP) Destroy() error {
+	q.mu.Lock()
+	if q.dead {
+		q.mu.Unlock()
+		return &OpError{"destroy_qp", qpName(q.num), because(EINVAL, "it is destroyed already")}
+	}
+	q.dead = true
+	q.attr.State = StateReset
+	for q.sending {
+		q.idle.Wait()
+	}
+	q.tx.Release()
+	q.eng.Reset()
+	q.sq.clear()
+	q.rq.clear()
+	if q.timer != nil {
+		q.timer.Stop()
+	}
+	q.mu.Unlock()
+
+	q.dev.removeQP(q)
+	q.poke()
+	<-q.done
+	q.scq.purge(q.num)
+	q.rcq.purge(q.num)
+	c := q.ctx
+	c.async.withdraw(func(e AsyncEvent) bool { return e.QP == q })
+	c.mu.Lock()
+	delete(c.qps, q)
+	c.mu.Unlock()
+	q.scq.uses.Add(-1)
+	q.rcq.uses.Add(-1)
+	q.pd.uses.Add(-1)
+	return nil
+}
+
+// poke wakes the queue pair's goroutine.
+func (q *QP) poke() {
+	select {
+	case q.wake <- struct{}{}:
+	default:
+	}
+}
+
+// loop is the queue pair's goroutine: timers, backlog, and what others ask for.
+func (q *QP) loop() {
+	defer close(q.done)
+	for range q.wake {
+		q.mu.Lock()
+		if q.dead {
+			q.mu.Unlock()
+			return
+		}
+		q.turn(q.dev.now())
+	}
+}
+
+// turn does what is due; it unlocks.
+func (q *QP) turn(now transport.Time) {
+	if q.todo.Swap(0)&todoCQError != 0 && q.attr.State != StateErr && q.attr.State != StateReset {
+		q.attr.State = StateErr
+		q.user.State = StateErr
+		q.eng.Modified(now, 0)
+		q.eng.Flush(now)
+		(*host)(q).Raise(transport.EventQPFatal)
+	}
+	if q.timerAt != 0 && now >= q.timerAt {
+		q.timerAt = 0
+	}
+	if d := q.eng.Deadline(); d != 0 && now >= d {
+		q.eng.Timer(now)
+	}
+	q.eng.Pump(now)
+	q.leave(now, maxBursts)
+}
+
+// maxBursts bounds how many transmit lists one caller sends before the queue
+// pair's goroutine takes over, so that a poster or the receive loop is not held.
+const maxBursts = 4
+
+// leave ends every call of the engine: it sets the timer, sends what was
+// emitted, and unlocks. Only one goroutine at a time sends for a queue pair, with
+// no lock held; the others leave their packets to it.
+func (q *QP) leave(now transport.Time, bursts int) {
+	q.setTimer(now)
+	if q.sending || q.tx.Len() == 0 {
+		q.mu.Unlock()
+		return
+	}
+	q.sending = true
+	for ; q.tx.Len() > 0 && (bursts > 0 || q.dev.opts.Stepped); bursts-- {
+		q.tx.Swap(&q.out)
+		q.mu.Unlock()
+		q.pkts = q.out.Resolve(q.pkts[:0], &q.scr)
+		q.dev.send(q.pkts)
+		clear(q.pkts)
+		q.mu.Lock()
+		if q.dead {
+			q.out.Release()
+			q.tx.Release()
+			break
+		}
+		now = q.dev.now()
+		q.eng.Sent(now, &q.out)
+		q.out.Release()
+		q.eng.Pump(now)
+		q.setTimer(now)
+	}
+	q.sending = false
+	q.idle.Broadcast()
+	more := q.tx.Len() > 0
+	q.mu.Unlock()
+	if more {
+		q.poke()
+	}
+}
+
+// setTimer has the goroutine woken at the engine's deadline. A timer that
+// runs is moved only if it is late: most deadlines move on before they come.
+func (q *QP) setTimer(now transport.Time) {
+	d := q.eng.Deadline()
+	if d == 0 || q.dev.opts.Stepped || q.timerAt != 0 && q.timerAt <= d {
+		return
+	}
+	q.timerAt = d
+	wait := max(d-now, 0)
+	if q.timer == nil {
+		q.timer = q.dev.clock.AfterFunc(duration(wait), q.poke)
+	} else {
+		q.timer.Reset(duration(wait))
+	}
+}
+
+// PostSend adds a send work request (ibv_post_send). The request and its lists
+// are copied; the data is read until the completion.
+func (q *QP) PostSend(wr *SendWR) error { return q.PostSendList(wr) }
+
+// PostSendList adds several requests and rings one doorbell. The first that is
+// refused ends it; those before it are posted.
+func (q *QP) PostSendList(wrs ...*SendWR) error {
+	q.mu.Lock()
+	var err error
+	for _, wr := range wrs {
+		if err = q.checkSend(wr); err != nil {
+			break
+		}
+		q.sq.push(wr)
+	}
+	if q.attr.State == StateRTS || q.attr.State == StateErr || q.attr.State == StateSQE {
+		now := q.dev.now()
+		q.eng.Doorbell(now)
+		q.leave(now, maxBursts)
+	} else {
+		q.mu.Unlock()
+	}
+	if err != nil {
+		return &OpError{"post_send", qpName(q.num), err}
+	}
+	return nil
+}
+
+// checkSend is the validator of send requests.
+func (q *QP) checkSend(wr *SendWR) error {
+	switch {
+	case q.dead:
+		return because(EINVAL, "it is destroyed")
+	case q.attr.State < StateRTS:
+		return because(EINVAL, "state %s: sends need RTS", q.attr.State)
+	case len(wr.SGE) > q.cap.SendSGE:
+		return because(EINVAL, "%d entries, max_send_sge is %d", len(wr.SGE), q.cap.SendSGE)
+	case wr.Flags&Inline != 0 && len(wr.InlineData) > q.cap.Inline:
+		return because(EINVAL, "%d bytes inline, max_inline_data is %d", len(wr.InlineData), q.cap.Inline)
+	case wr.Flags&Inline != 0 && wr.Op == OpRead:
+		return because(EINVAL, "a READ has no inline data")
+	case wr.Len() > MaxMessage:
+		return because(EINVAL, "%d bytes, the longest message is 2^31", wr.Len())
+	case q.sq.full():
+		return because(ENOMEM, "%d requests are outstanding", len(q.sq.slot))
+	}
+	if q.typ == UD {
+		return q.checkDatagram(wr)
+	}
+	if !rc.Executes(wr.Op) {
+		return because(EINVAL, "%s is not possible on %s", wr.Op, q.typ)
+	}
+	if wr.Op == OpRead {
+		if q.attr.MaxRdAtomic == 0 && q.attr.State == StateRTS {
+			return because(EINVAL, "max_rd_atomic is 0: no READ can be sent")
+		}
+		if wr.Len() > uint64(q.attr.PathMTU)*(1<<23-1) {
+			return because(EINVAL, "%d bytes need more than 2^23 packets at path MTU %d", wr.Len(), q.attr.PathMTU)
+		}
+	}
+	return nil
+}
+
+func (q *QP) checkDatagram(wr *SendWR) error {
+	if wr.Op != OpSend && wr.Op != OpSendImm {
+		return because(EINVAL, "%s is not possible on UD", wr.Op)
+	}
+	a, ok := wr.AH.(*AH)
+	if !ok || a == nil {
+		return because(EINVAL, "no address handle")
+	}
+	if a.pd != q.pd {
+		return because(EINVAL, "the address handle belongs to another protection domain")
+	}
+	if !a.acquire() {
+		return because(EINVAL, "the address handle is destroyed")
+	}
+	return nil
+}
+
+// PostRecv adds a receive work request (ibv_post_recv). The request and its
+// list are copied.
+func (q *QP) PostRecv(wr *RecvWR) error {
+	q.mu.Lock()
+	err := q.checkRecv(wr)
+	if err != nil {
+		q.mu.Unlock()
+		return &OpError{"post_recv", qpName(q.num), err}
+	}
+	q.rq.push(wr)
+	if q.attr.State == StateErr {
+		now := q.dev.now()
+		q.eng.Doorbell(now)
+		q.leave(now, maxBursts)
+		return nil
+	}
+	q.mu.Unlock()
+	return nil
+}
+
+func (q *QP) checkRecv(wr *RecvWR) error {
+	switch {
+	case q.dead:
+		return because(EINVAL, "it is destroyed")
+	case q.attr.State == StateReset:
+		return because(EINVAL, "state RESET: receives need INIT")
+	case len(wr.SGE) > q.cap.RecvSGE:
+		return because(EINVAL, "%d entries, max_recv_sge is %d", len(wr.SGE), q.cap.RecvSGE)
+	case q.rq.full():
+		return because(ENOMEM, "%d receives are outstanding", len(q.rq.slot))
+	}
+	return nil
+}
+
+// host is a queue pair as its engine sees it.
+type host QP
+
+var _ transport.Host = (*host)(nil)
+
+// SendDone implements transport.Host.
+func (h *host) SendDone(wc *WC) {
+	q := (*QP)(h)
+	if wc.Status == StatusSuccess && wc.Op == WCSend {
+		q.dev.counters.RDMASends.Inc()
+	}
+	if !q.scq.push(wc, false) {
+		q.lost()
+	}
+}
+
+func (q *QP) recvDone(wc *WC, solicited bool) {
+	if !q.rcq.push(wc, solicited) {
+		q.lost()
+	}
+}
+
+// lost has the queue pair enter ERR because a completion queue was full.
+func (q *QP) lost() {
+	q.todo.Or(todoCQError)
+	q.poke()
+}
+
+// Failed implements transport.Host.
+func (h *host) Failed(s State) {
+	q := (*QP)(h)
+	q.dev.log.Debug("queue pair failed", "qp", q.num, "state", s.String())
+	q.attr.State, q.user.State = s, s
+}
+
+// PathOf implements transport.Host.
+func (h *host) PathOf(x transport.AddressHandle) *wire.Path {
+	q, a := (*QP)(h), x.(*AH)
+	p := q.paths[a]
+	if p == nil {
+		if len(q.paths) >= 1024 {
+			clear(q.paths) // handles come and go; what is in use is made again
+		}
+		c := *a.path
+		c.SrcPort = datagramPort(q.num)
+		p = &c
+		q.paths[a] = p
+	}
+	return p
+}
+
+// accept is what the device checks of a packet for this queue pair before the
+// engine sees it.
+func (q *QP) accept(v *wire.View) wire.Fault {
+	b := v.BTH()
+	switch q.typ {
+	case RC:
+		if b.Opcode().Service() == bth.CNP {
+			return wire.Ignored
+		}
+		if b.Opcode().Service() != bth.RC {
+			return wire.WrongService
+		}
+		if !q.attr.State.Receives() {
+			return wire.QPState
+		}
+		if p := q.attr.Path; p == nil || v.Src() != p.Dst || v.Dst() != p.Src {
+			return wire.WrongPeer
+		}
+	case UD:
+		if b.Opcode().Service() != bth.UD {
+			return wire.WrongService
+		}
+	}
+	if !pkeyMatch(b.PKey(), q.attr.PKey) {
+		return wire.PKey
+	}
+	return wire.OK
+}
+
+// DefaultPKey is the one entry of the P_Key table: the default partition, full member.
+const DefaultPKey = 0xFFFF
+
+// pkeyMatch compares partition keys: the same partition, and at least one of
+// the two a full member (roce.md A.11).
+func pkeyMatch(a, b uint16) bool { return (a^b)&0x7FFF == 0 && (a|b)&0x8000 != 0 }

@@ -1,0 +1,82 @@
+package device
+
+import (
+	"github.com/softnic/softnic/transport"
+)
+
+// sendRing is the send queue of a Go caller. The queue pair's lock guards it.
+//
+// Slots run from tail (oldest not retired) over fetch (next for the engine) to
+// head (next free).
+type sendRing struct {
+	slot              []SendWR
+	tail, fetch, head int // counts; slot index is the count modulo the size
+}
+
+func (r *sendRing) full() bool { return r.head-r.tail == len(r.slot) }
+
+func (r *sendRing) push(wr *SendWR) {
+	r.slot[r.head%len(r.slot)].CopyFrom(wr)
+	r.head++
+}
+
+// Fetch implements transport.SendQueue.
+func (r *sendRing) Fetch(wr *SendWR) (Status, bool) {
+	if r.fetch == r.head {
+		return StatusSuccess, false
+	}
+	wr.CopyFrom(&r.slot[r.fetch%len(r.slot)])
+	r.fetch++
+	return StatusSuccess, true
+}
+
+// Retire implements transport.SendQueue.
+func (r *sendRing) Retire(n int) {
+	for range n {
+		w := &r.slot[r.tail%len(r.slot)]
+		if a, ok := w.AH.(*AH); ok && a != nil {
+			a.uses.Add(-1)
+			w.AH = nil
+		}
+		r.tail++
+	}
+}
+
+// clear drops everything without completions, as RESET does.
+func (r *sendRing) clear() {
+	r.Retire(r.head - r.tail)
+	r.fetch = r.head
+}
+
+// recvRing is the receive queue of a Go caller; see sendRing.
+type recvRing struct {
+	slot              []RecvWR
+	tail, fetch, head int
+}
+
+func (r *recvRing) full() bool { return r.head-r.tail == len(r.slot) }
+
+func (r *recvRing) push(wr *RecvWR) {
+	r.slot[r.head%len(r.slot)].CopyFrom(wr)
+	r.head++
+}
+
+// Fetch implements transport.RecvQueue.
+func (r *recvRing) Fetch(wr *RecvWR) bool {
+	if r.fetch == r.head {
+		return false
+	}
+	wr.CopyFrom(&r.slot[r.fetch%len(r.slot)])
+	r.fetch++
+	return true
+}
+
+// Retire implements transport.RecvQueue.
+func (r *recvRing) Retire(n int) { r.tail += n }
+
+func (r *recvRing) clear() { r.tail, r.fetch = r.head, r.head }
+
+var (
+	_ transport.SendQueue = (*sendRing)(nil)
+	_ transport.RecvQueue = (*recvRing)(nil)
+)

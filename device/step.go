@@ -1,0 +1,71 @@
+package device
+
+import (
+	"time"
+
+	"github.com/softnic/softnic/transport"
+)
+
+// Step runs a stepped device at the point in time now: it takes in what the
+// link has, fires the timers that are due, runs handlers, and goes on until nothing is left
+// to do. It returns when it must be called next even if nothing arrives; ok is
+// false if never.
+//
+// Calls of other methods between two steps act at the time of the last one.
+func (d *Device) Step(now time.Time) (next time.Time, ok bool) {
+	t := now.Sub(d.start)
+	if int64(t) > d.stepNow.Load() {
+		d.stepNow.Store(int64(t))
+	}
+	for d.stepOnce() {
+	}
+	var at transport.Time
+	for _, q := range d.stepQPs() {
+		q.mu.Lock()
+		if dl := q.eng.Deadline(); dl != 0 && !q.dead && (at == 0 || dl < at) {
+			at = dl
+		}
+		q.mu.Unlock()
+	}
+	if at == 0 {
+		return time.Time{}, false
+	}
+	return d.start.Add(duration(at - 1)), true
+}
+
+// stepOnce does one round of everything; it reports whether there was anything
+// to do.
+func (d *Device) stepOnce() bool {
+	busy := false
+	for i, src := range d.port.Sources() {
+		if err := src.Recv(d.batches[i], false); err == nil && len(d.batches[i].Packets) > 0 {
+			busy = true
+			d.receive(d.batches[i])
+		}
+	}
+	now := d.now()
+	for _, q := range d.stepQPs() {
+		q.mu.Lock()
+		dl := q.eng.Deadline()
+		if q.dead || q.todo.Load() == 0 && q.tx.Len() == 0 && (dl == 0 || now < dl) {
+			q.mu.Unlock()
+			continue
+		}
+		busy = true
+		q.turn(now)
+	}
+	return d.dispatch.runAll() || busy
+}
+
+// stepQPs lists the queue pairs in the order of their numbers, so that a run
+// repeats exactly.
+func (d *Device) stepQPs() []*QP {
+	d.qpMu.RLock()
+	defer d.qpMu.RUnlock()
+	l := make([]*QP, 0, len(d.qps))
+	for _, q := range d.qps {
+		l = append(l, q)
+	}
+	sortQPs(l)
+	return l
+}

@@ -1,0 +1,82 @@
+// Package stats counts. Counters are plain atomics with the names that the
+// RDMA world knows: those of rdma_rxe (roce.md C.2, kernel rxe_hw_counters.c)
+// and of mlx5 where the meaning is the same, and one per reason of a drop.
+//
+// The device and the links count, the program shows. It imports nothing of
+// softnic and never formats more than a name.
+package stats
+
+import "sync/atomic"
+
+// Counter is one number that only grows. The zero value is ready.
+type Counter struct{ v atomic.Uint64 }
+
+// Inc adds one.
+func (c *Counter) Inc() { c.v.Add(1) }
+
+// Add adds n.
+func (c *Counter) Add(n int) { c.v.Add(uint64(n)) }
+
+// Load returns the value.
+func (c *Counter) Load() uint64 { return c.v.Load() }
+
+// Value is a named reading.
+type Value struct {
+	Name  string `json:"name"`
+	Value uint64 `json:"value"`
+}
+
+// Device holds the counters of a device and its port.
+type Device struct {
+	// as rdma_rxe names them
+	SentPkts, RcvdPkts                     Counter
+	DuplicateRequest, OutOfSeqRequest      Counter
+	RcvdRNRErr, SendRNRErr, RcvdSeqErr     Counter
+	RetryExceededErr, RetryRNRExceededErr  Counter
+	CompleterRetryErr, SendErr, LinkDowned Counter
+	RDMASends, RDMARecvs                   Counter
+	// as mlx5 names them
+	PacketSeqErr, ImpliedNakSeqErr     Counter // NAKs and gaps seen by the requester
+	LocalAckTimeoutErr, RNRNakRetryErr Counter
+	OutOfBuffer                        Counter // requests that found no receive
+	RxReadRequests, RxWriteRequests    Counter
+	RxAtomicRequests                   Counter
+	ReqCqeError, RespCqeError          Counter
+	RxICRCEncapsulated                 Counter // wrong ICRC
+	// softnic's own
+	SentBytes, RcvdBytes Counter // UDP payload
+	UDOversize           Counter // datagrams above the MTU: completed, not sent
+	RNRLoop              Counter // RNR NAKs beyond the hundredth in a row to one request
+	LateAck              Counter // stale responses
+
+	Drops []Counter // by reason; the owner names them
+}
+
+// Values lists the counters in a fixed order, drops named by name as
+// "drop_<name>".
+func (d *Device) Values(dropName func(i int) string) []Value {
+	v := []Value{
+		{"sent_pkts", d.SentPkts.Load()}, {"rcvd_pkts", d.RcvdPkts.Load()},
+		{"duplicate_request", d.DuplicateRequest.Load()}, {"out_of_seq_request", d.OutOfSeqRequest.Load()},
+		{"rcvd_rnr_err", d.RcvdRNRErr.Load()}, {"send_rnr_err", d.SendRNRErr.Load()},
+		{"rcvd_seq_err", d.RcvdSeqErr.Load()},
+		{"retry_exceeded_err", d.RetryExceededErr.Load()}, {"retry_rnr_exceeded_err", d.RetryRNRExceededErr.Load()},
+		{"completer_retry_err", d.CompleterRetryErr.Load()}, {"send_err", d.SendErr.Load()},
+		{"link_downed", d.LinkDowned.Load()}, {"rdma_sends", d.RDMASends.Load()}, {"rdma_recvs", d.RDMARecvs.Load()},
+		{"packet_seq_err", d.PacketSeqErr.Load()}, {"implied_nak_seq_err", d.ImpliedNakSeqErr.Load()},
+		{"local_ack_timeout_err", d.LocalAckTimeoutErr.Load()}, {"rnr_nak_retry_err", d.RNRNakRetryErr.Load()},
+		{"out_of_buffer", d.OutOfBuffer.Load()},
+		{"rx_read_requests", d.RxReadRequests.Load()}, {"rx_write_requests", d.RxWriteRequests.Load()},
+		{"rx_atomic_requests", d.RxAtomicRequests.Load()},
+		{"req_cqe_error", d.ReqCqeError.Load()}, {"resp_cqe_error", d.RespCqeError.Load()},
+		{"rx_icrc_encapsulated", d.RxICRCEncapsulated.Load()},
+		{"sent_bytes", d.SentBytes.Load()}, {"rcvd_bytes", d.RcvdBytes.Load()},
+		{"ud_oversize", d.UDOversize.Load()}, {"rnr_loop", d.RNRLoop.Load()}, {"late_ack", d.LateAck.Load()},
+	}
+	for i := range d.Drops {
+		if n := dropName(i); n != "" {
+			v = append(v, Value{"drop_" + n, d.Drops[i].Load()})
+		}
+	}
+	return v
+}

@@ -1,0 +1,131 @@
+package transport
+
+import (
+	"github.com/softnic/softnic/stats"
+	"github.com/softnic/softnic/wire"
+	"github.com/softnic/softnic/wire/bth"
+)
+
+// State is the state of a queue pair; values as enum ibv_qp_state.
+type State uint8
+
+// The states.
+const (
+	Reset State = iota
+	Init
+	RTR
+	RTS
+	SQD
+	SQE
+	Err
+)
+
+var stateNames = [...]string{"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"}
+
+// String returns the name as rdma-core prints it.
+func (s State) String() string {
+	if int(s) < len(stateNames) {
+		return stateNames[s]
+	}
+	return "?"
+}
+
+// Receives reports whether inbound requests are processed.
+func (s State) Receives() bool { return s >= RTR && s <= SQE }
+
+// Event is an affiliated asynchronous event; values as enum ibv_event_type.
+type Event uint8
+
+// The events that engines raise.
+const (
+	EventQPFatal     Event = 1
+	EventQPReqErr    Event = 2
+	EventQPAccessErr Event = 3
+	EventCommEst     Event = 4
+)
+
+// Attr is what an engine knows of its queue pair. The device writes it under
+// the queue pair's lock and then calls Modified.
+type Attr struct {
+	State           State
+	QPN             uint32
+	DestQPN         uint32 // connected services
+	PathMTU         int    // bytes; for UD the port's active MTU
+	SQPSN, RQPSN    bth.PSN
+	Timeout         uint8 // 0 ... 31; T = 4.096 µs · 2^Timeout, 0: no timer
+	RetryCnt        uint8 // 0 ... 7
+	RNRRetry        uint8 // 0 ... 7; 7: no limit
+	MinRNRTimer     uint8 // timer code, 0 ... 31
+	MaxRdAtomic     int   // initiator depth
+	MaxDestRdAtomic int   // responder depth, a power of two or 0
+	Access          Access
+	PKey            uint16
+	QKey            uint32
+	Path            *wire.Path // connected services
+	SigAll          bool       // every send request is signaled
+	MigReq          bool       // value of BTH.MigReq in what we send
+}
+
+// Changed says what a modify changed; engines need to know of these only.
+type Changed uint8
+
+// The changes.
+const (
+	ChangedSQPSN Changed = 1 << iota
+	ChangedRQPSN
+	ChangedDepth // MaxDestRdAtomic
+)
+
+// Host is what an engine calls. The device implements it per queue pair; all calls
+// happen under the queue pair's lock.
+type Host interface {
+	// Local looks up a local key for n bytes at va with the given right (0:
+	// read) in the queue pair's protection domain. The reference must be released.
+	Local(lkey uint32, va uint64, n int, a Access) (Region, Status)
+	// Remote looks up a remote key for n bytes at va.
+	Remote(rkey uint32, va uint64, n uint64, a Access) (Region, bool)
+	// PathOf returns the path and, for a datagram, nothing else of an address handle.
+	PathOf(ah AddressHandle) *wire.Path
+	// SendDone publishes a send completion.
+	SendDone(wc *WC)
+	// Raise raises an asynchronous event for this queue pair.
+	Raise(e Event)
+	// Failed has the queue pair enter ERR (or, for the send side of
+	// datagrams, SQE): the state in Attr is set before it returns.
+	Failed(s State)
+}
+
+// Engine is the state machine of one queue pair. It is created with its Attr,
+// Host, TxList, queues; see the packages below.
+type Engine interface {
+	// Receive handles a packet that the device has checked: ICRC, addresses,
+	// P_Key, service. It returns OK if the packet was of use, else why not.
+	Receive(now Time, v *wire.View) wire.Fault
+	// EndBurst ends a run of Receive calls: what was held back to be
+	// coalesced is emitted.
+	EndBurst(now Time)
+	// Doorbell says that the send queue, or in ERR any queue, has new requests.
+	Doorbell(now Time)
+	// Timer says that the deadline has come (or not: early calls are harmless).
+	Timer(now Time)
+	// Deadline returns when Timer must be called, 0 for never.
+	Deadline() Time
+	// Pump emits what was held back by the length of the transmit list; true when
+	// there is more after that.
+	Pump(now Time) (more bool)
+	// Sent says that the packets of a transmit list have left.
+	Sent(now Time, l *TxList)
+	// Modified says that the device has changed Attr.
+	Modified(now Time, c Changed)
+	// Flush completes all requests with a flush error; the state is ERR.
+	Flush(now Time)
+	// FlushSends does so for the send queue alone; the state is SQE.
+	FlushSends(now Time)
+	// Reset forgets everything; the state is RESET.
+	Reset()
+	// Idle reports that no request is outstanding and nothing waits to be sent.
+	Idle() bool
+}
+
+// Counters is where an engine counts.
+type Counters = stats.Device

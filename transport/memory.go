@@ -1,0 +1,107 @@
+package transport
+
+// Access is a set of access rights; values as enum ibv_access_flags.
+type Access uint32
+
+// The access rights. Local read is always given.
+const (
+	LocalWrite   Access = 1 << 0
+	RemoteWrite  Access = 1 << 1
+	RemoteRead   Access = 1 << 2
+	RemoteAtomic Access = 1 << 3
+	MWBind       Access = 1 << 4
+	ZeroBased    Access = 1 << 5
+)
+
+// Extent is one piece of a vectored access.
+type Extent struct {
+	VA  uint64
+	Buf []byte
+}
+
+// Memory is what stands behind a key: a Go slice, a mapped file, another
+// process. Addresses are those of the registration. Callers stay within the bounds that
+// they looked up; Memory may still fail (another process unmapped it).
+//
+// Implementations are safe for concurrent use.
+type Memory interface {
+	// Slices appends to dst the bytes of [va, va+n) where they can be touched
+	// directly; ok is false, and dst unchanged, where ReadV and WriteV must be used.
+	Slices(dst [][]byte, va uint64, n int) (out [][]byte, ok bool)
+	// ReadV fills, WriteV stores, all extents with as few calls as possible.
+	ReadV(e []Extent) error
+	WriteV(e []Extent) error
+	// CompareSwap64, FetchAdd64 and Store64 act on the 8 aligned bytes at va, in
+	// host byte order, atomically against each other and, on Go memory,
+	// against sync/atomic.
+	CompareSwap64(va, compare, swap uint64) (old uint64, err error)
+	FetchAdd64(va, add uint64) (old uint64, err error)
+	Store64(va, v uint64) error
+}
+
+// Region is a Memory that was looked up by a key: a reference to its
+// registration is held until Release.
+type Region interface {
+	Memory
+	Release()
+}
+
+// CopyIn stores src at va of m. scratch is a reusable slice.
+func CopyIn(m Memory, va uint64, src []byte, scratch *Scratch) error {
+	if len(src) == 0 {
+		return nil
+	}
+	if s, ok := m.Slices(scratch.slices[:0], va, len(src)); ok {
+		for _, d := range s {
+			src = src[copy(d, src):]
+		}
+		scratch.keep(s)
+		return nil
+	}
+	scratch.extents = append(scratch.extents[:0], Extent{va, src})
+	err := m.WriteV(scratch.extents)
+	scratch.extents[0] = Extent{}
+	return err
+}
+
+// Scratch holds the slices that calls through an interface would otherwise
+// allocate. The zero value is ready; one goroutine at a time uses it.
+type Scratch struct {
+	slices  [][]byte
+	extents []Extent
+}
+
+func (s *Scratch) keep(l [][]byte) {
+	clear(l)
+	s.slices = l[:0]
+}
+
+// Scatter stores b at offset from of a scatter list, looking each key up
+// again. The list must be long enough: StatusLocalLength otherwise.
+func Scatter(h Host, l []SGE, from uint64, b []byte, s *Scratch) Status {
+	for i := range l {
+		if len(b) == 0 {
+			break
+		}
+		if from >= uint64(l[i].Length) {
+			from -= uint64(l[i].Length)
+			continue
+		}
+		k := int(min(uint64(len(b)), uint64(l[i].Length)-from))
+		m, st := h.Local(l[i].LKey, l[i].Addr+from, k, LocalWrite)
+		if st != StatusSuccess {
+			return st
+		}
+		err := CopyIn(m, l[i].Addr+from, b[:k], s)
+		m.Release()
+		if err != nil {
+			return StatusLocalProtection
+		}
+		b = b[k:]
+		from = 0
+	}
+	if len(b) > 0 {
+		return StatusLocalLength
+	}
+	return StatusSuccess
+}

@@ -1,0 +1,34 @@
+package transport
+
+// SendQueue is the engine's end of a send queue: an in-process ring, or one in
+// memory that a program shares.
+//
+// Requests are fetched in order and retired in order. The place of a request
+// is free for a new one only after Retire, which the engine calls before it publishes the
+// completion.
+type SendQueue interface {
+	// Fetch copies the next request into wr, reusing wr's slices; false when
+	// there is none. What it returns was validated: a request that cannot be
+	// executed comes with the status that it is to complete with.
+	Fetch(wr *SendWR) (st Status, ok bool)
+	// Retire gives back the places of the n oldest fetched requests.
+	Retire(n int)
+}
+
+// RecvQueue is the engine's end of a receive queue or of a shared receive
+// queue.
+type RecvQueue interface {
+	// Fetch takes the next receive into wr, reusing wr's slice; false when
+	// there is none.
+	Fetch(wr *RecvWR) bool
+	// Retire gives back the places of the n oldest fetched receives.
+	Retire(n int)
+}
+
+// RecvContext is what a message is received into: constant for RC and UD,
+// chosen by the XRCETH of each packet for XRC.
+type RecvContext struct {
+	Queue  RecvQueue
+	Shared bool // the queue is an SRQ: not flushed with the queue pair
+	Done   func(wc *WC, solicited bool)
+}

@@ -1,0 +1,220 @@
+package rc
+
+import (
+	"github.com/softnic/softnic/transport"
+	"github.com/softnic/softnic/wire"
+	"github.com/softnic/softnic/wire/bth"
+)
+
+// execute handles the request at the expected PSN.
+func (r *responder) execute(now transport.Time, psn bth.PSN, v *wire.View) wire.Fault {
+	b := v.BTH()
+	i := v.Info
+	if !i.Known() || !inSequence(r.in, i.Flags) || !executable(b.Opcode().Operation()) {
+		return r.refuse(now, psn, bth.NakInvalidRequest, transport.StatusRemoteInvalidReq, transport.EventQPReqErr)
+	}
+	if !r.allowed(i.Flags) {
+		return r.refuse(now, psn, bth.NakInvalidRequest, transport.StatusRemoteInvalidReq, transport.EventQPReqErr)
+	}
+	if i.Has(bth.Recv) && !r.held {
+		if !r.m.Recv.Queue.Fetch(&r.recv) {
+			r.mute = true
+			r.nak(bth.RNRNak|bth.Syndrome(r.m.Attr.MinRNRTimer&31), psn)
+			r.m.Counters.SendRNRErr.Inc()
+			r.m.Counters.OutOfBuffer.Inc()
+			return wire.NotReady
+		}
+		r.held = true
+	}
+	switch {
+	case i.Has(bth.Read):
+		return r.read(now, psn, v)
+	case i.Has(bth.Write):
+		return r.write(now, psn, v)
+	}
+	return r.send(now, psn, v)
+}
+
+// inSequence reports whether an opcode may follow: a message that has begun
+// goes on with its own kind, and nothing goes on that has not begun.
+func inSequence(in message, f bth.Flags) bool {
+	switch in {
+	case inSend:
+		return f&bth.Send != 0 && f&bth.Start == 0
+	case inWrite:
+		return f&bth.Write != 0 && f&bth.Start == 0
+	}
+	return f&bth.Start != 0
+}
+
+// executable reports whether this engine executes an assigned operation.
+func executable(op bth.Operation) bool { return op <= bth.ReadRequest }
+
+// allowed checks the access rights of the queue pair, before any key.
+func (r *responder) allowed(f bth.Flags) bool {
+	a := r.m.Attr
+	switch {
+	case f&bth.Write != 0:
+		return a.Access&transport.RemoteWrite != 0
+	case f&bth.Read != 0:
+		return a.Access&transport.RemoteRead != 0 && a.MaxDestRdAtomic > 0
+	}
+	return true
+}
+
+// goodLength checks the payload against the path MTU and the pad against the
+// payload.
+func (r *responder) goodLength(v *wire.View) bool {
+	n, mtu := len(v.Payload), r.m.Attr.PathMTU
+	f := v.Info.Flags
+	switch {
+	case v.BTH().Pad() != -n&3:
+		return false
+	case f&bth.FullMTU != 0:
+		return n == mtu
+	case f&bth.Start == 0:
+		return n >= 1 && n <= mtu
+	}
+	return n <= mtu
+}
+
+// badLength refuses a packet whose lengths contradict each other.
+func (r *responder) badLength(now transport.Time, psn bth.PSN) wire.Fault {
+	return r.refuse(now, psn, bth.NakInvalidRequest, transport.StatusLocalLength, transport.EventQPReqErr)
+}
+
+// advance moves the expected PSN behind n executed PSNs and counts a message
+// that has ended.
+func (r *responder) advance(n int, ended bool) {
+	r.epsn = r.epsn.Add(n)
+	if ended {
+		r.msn = (r.msn + 1) & 0xFFFFFF
+		r.in = none
+	}
+}
+
+// send stores a SEND packet in the receive.
+func (r *responder) send(now transport.Time, psn bth.PSN, v *wire.View) wire.Fault {
+	i := v.Info
+	if i.Has(bth.Start) {
+		r.got = 0
+	}
+	if !r.goodLength(v) {
+		return r.badLength(now, psn)
+	}
+	switch transport.Scatter(r.m.Host, r.recv.SGE, r.got, v.Payload, &r.m.scr) {
+	case transport.StatusSuccess:
+	case transport.StatusLocalLength:
+		return r.badLength(now, psn)
+	default:
+		return r.refuse(now, psn, bth.NakRemoteOp, transport.StatusLocalProtection, transport.EventQPFatal)
+	}
+	r.got += uint64(len(v.Payload))
+	end := i.Has(bth.End)
+	r.in = inSend
+	r.advance(1, end)
+	if end {
+		r.m.Counters.RDMARecvs.Inc()
+		wc := transport.WC{Op: transport.WCRecv, ByteLen: uint32(r.got), SrcQP: r.m.Attr.DestQPN}
+		immediate(&wc, v)
+		r.finish(&wc, v.BTH().Solicited())
+	}
+	return r.executed(psn, v)
+}
+
+func immediate(wc *transport.WC, v *wire.View) {
+	if h := v.Header(bth.HImmDt); h != nil {
+		wc.Imm, wc.Flags = bth.ImmDt(h).Data(), transport.WCWithImm
+	}
+}
+
+// executed acknowledges a SEND or WRITE packet if it asks for it.
+func (r *responder) executed(psn bth.PSN, v *wire.View) wire.Fault {
+	if v.BTH().AckReq() {
+		r.acknowledge(psn)
+	}
+	return wire.OK
+}
+
+// write stores an RDMA WRITE packet in the memory that its key names.
+func (r *responder) write(now transport.Time, psn bth.PSN, v *wire.View) wire.Fault {
+	i := v.Info
+	n := uint64(len(v.Payload))
+	va, rkey, size, left := r.va, r.rkey, r.size, r.left
+	if i.Has(bth.Start) {
+		h := bth.RETH(v.Header(bth.HRETH))
+		va, rkey, size = h.VA(), h.RKey(), uint64(h.Length())
+		left = size
+		if size > transport.MaxMessage {
+			return r.refuse(now, psn, bth.NakInvalidRequest, transport.StatusRemoteInvalidReq, transport.EventQPReqErr)
+		}
+	}
+	// The lengths of the packets must add up to the length in the RETH, with
+	// nothing left exactly at the end.
+	end := i.Has(bth.End)
+	if !r.goodLength(v) || n > left || end != (n == left) {
+		return r.badLength(now, psn)
+	}
+	if i.Has(bth.Start) {
+		if size > 0 && !r.reachable(rkey, va, size, transport.RemoteWrite) {
+			return r.noAccess(now, psn)
+		}
+		r.m.Counters.RxWriteRequests.Inc()
+	}
+	if n > 0 {
+		mem, ok := r.m.Host.Remote(rkey, va, n, transport.RemoteWrite)
+		if !ok {
+			return r.noAccess(now, psn)
+		}
+		err := transport.CopyIn(mem, va, v.Payload, &r.m.scr)
+		mem.Release()
+		if err != nil {
+			return r.noAccess(now, psn)
+		}
+	}
+	r.va, r.rkey, r.size, r.left = va+n, rkey, size, left-n
+	r.in = inWrite
+	r.advance(1, end)
+	if end && r.held {
+		r.m.Counters.RDMARecvs.Inc()
+		wc := transport.WC{Op: transport.WCRecvImm, ByteLen: uint32(size), SrcQP: r.m.Attr.DestQPN}
+		immediate(&wc, v)
+		r.finish(&wc, v.BTH().Solicited())
+	}
+	return r.executed(psn, v)
+}
+
+// reachable checks a whole range without keeping it.
+func (r *responder) reachable(rkey uint32, va, n uint64, a transport.Access) bool {
+	mem, ok := r.m.Host.Remote(rkey, va, n, a)
+	if ok {
+		mem.Release()
+	}
+	return ok
+}
+
+func (r *responder) noAccess(now transport.Time, psn bth.PSN) wire.Fault {
+	return r.refuse(now, psn, bth.NakRemoteAccess, transport.StatusRemoteAccess, transport.EventQPAccessErr)
+}
+
+// read queues the responses of a READ and saves it for duplicates.
+func (r *responder) read(now transport.Time, psn bth.PSN, v *wire.View) wire.Fault {
+	h := bth.RETH(v.Header(bth.HRETH))
+	n := r.responses(h.Length())
+	switch {
+	case len(v.Payload) != 0:
+		return r.badLength(now, psn)
+	case h.Length() > transport.MaxMessage, n > maxOutstanding, r.saved.busy():
+		// One more than max_dest_rd_atomic can be told only while the oldest
+		// still has responses to send (roce.md B.5).
+		return r.refuse(now, psn, bth.NakInvalidRequest, transport.StatusRemoteInvalidReq, transport.EventQPReqErr)
+	case h.Length() > 0 && !r.reachable(h.RKey(), h.VA(), uint64(h.Length()), transport.RemoteRead):
+		return r.noAccess(now, psn)
+	}
+	r.m.Counters.RxReadRequests.Inc()
+	r.advance(n, true)
+	res := resource{first: psn, packets: n, va: h.VA(), rkey: h.RKey(), length: h.Length(), busy: true}
+	id := r.saved.add(res)
+	r.out.push(reply{read: true, res: res, id: id, psn: psn, msn: r.msn, until: n})
+	return wire.OK
+}

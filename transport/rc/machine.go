@@ -1,0 +1,154 @@
+package rc
+
+import (
+	"github.com/softnic/softnic/transport"
+	"github.com/softnic/softnic/wire"
+	"github.com/softnic/softnic/wire/bth"
+)
+
+// Config is what a machine is made of. All fields are needed but Window.
+type Config struct {
+	Attr     *transport.Attr
+	Host     transport.Host
+	Tx       *transport.TxList
+	SQ       transport.SendQueue
+	Recv     *transport.RecvContext
+	Counters *transport.Counters
+	// Window is the largest number of unanswered request PSNs, READs not
+	// counted; 0 means as many as hold 1 MiB of payload, at least 128.
+	Window int
+}
+
+// Machine is a reliable connection queue pair.
+type Machine struct {
+	Config
+	req requester
+	rsp responder
+	scr transport.Scratch
+}
+
+var _ transport.Engine = (*Machine)(nil)
+
+// New returns a machine in the state that its Attr says.
+func New(c Config) *Machine {
+	m := &Machine{Config: c}
+	m.req.m, m.rsp.m = m, m
+	return m
+}
+
+// txHigh is the length of the transmit list at which an engine stops emitting
+// until the list was sent: long enough to fill a burst, short enough that one
+// queue pair does not hold a thread.
+const txHigh = 64
+
+// Receive implements transport.Engine.
+func (m *Machine) Receive(now transport.Time, v *wire.View) wire.Fault {
+	if v.Info.Has(bth.Response) {
+		if m.Attr.State < transport.RTS || m.Attr.State == transport.Err {
+			return wire.QPState
+		}
+		return m.req.receive(now, v)
+	}
+	if !m.Attr.State.Receives() {
+		return wire.QPState
+	}
+	return m.rsp.receive(now, v)
+}
+
+// EndBurst implements transport.Engine.
+func (m *Machine) EndBurst(now transport.Time) { m.Pump(now) }
+
+// Doorbell implements transport.Engine.
+func (m *Machine) Doorbell(now transport.Time) {
+	if m.Attr.State == transport.Err {
+		m.Flush(now)
+		return
+	}
+	m.req.send(now)
+}
+
+// Timer implements transport.Engine.
+func (m *Machine) Timer(now transport.Time) { m.req.timer(now) }
+
+// Deadline implements transport.Engine.
+func (m *Machine) Deadline() transport.Time { return m.req.deadline() }
+
+// Pump implements transport.Engine.
+func (m *Machine) Pump(now transport.Time) bool {
+	m.rsp.pump(now)
+	m.req.send(now)
+	return m.Tx.Len() > 0 || m.rsp.pending()
+}
+
+// Sent implements transport.Engine.
+func (m *Machine) Sent(now transport.Time, l *transport.TxList) {
+	for _, t := range l.Packets() {
+		if t.Token != 0 {
+			m.req.sent(t.Token)
+		}
+	}
+	m.req.complete()
+	if m.Attr.State == transport.Err {
+		m.Flush(now)
+	}
+}
+
+// Modified implements transport.Engine.
+func (m *Machine) Modified(now transport.Time, c transport.Changed) {
+	if c&transport.ChangedSQPSN != 0 {
+		m.req.start(m.Attr.SQPSN)
+	}
+	if c&transport.ChangedRQPSN != 0 {
+		m.rsp.start(m.Attr.RQPSN)
+	}
+	if c&transport.ChangedDepth != 0 {
+		m.rsp.resize(m.Attr.MaxDestRdAtomic)
+	}
+	switch m.Attr.State {
+	case transport.RTS:
+		m.req.send(now)
+	case transport.Err:
+		// An error that the responder found answers what came before it; a
+		// consumer that goes to ERR wants silence.
+		m.rsp.out = replies{q: m.rsp.out.q}
+	}
+}
+
+// Flush implements transport.Engine.
+func (m *Machine) Flush(now transport.Time) {
+	m.req.flush()
+	m.rsp.flush()
+}
+
+// FlushSends implements transport.Engine. RC has no SQE state (roce.md D).
+func (m *Machine) FlushSends(now transport.Time) { m.req.flush() }
+
+// Reset implements transport.Engine.
+func (m *Machine) Reset() {
+	m.req.reset()
+	m.rsp.reset()
+}
+
+// Idle implements transport.Engine.
+func (m *Machine) Idle() bool { return m.req.idle() && !m.rsp.pending() && m.Tx.Len() == 0 }
+
+// fail has the queue pair enter ERR and flushes it.
+func (m *Machine) fail(now transport.Time) {
+	if m.Attr.State != transport.Err {
+		m.Host.Failed(transport.Err)
+	}
+	m.Flush(now)
+}
+
+// head writes a BTH and counts nothing.
+func (m *Machine) head(t *transport.Tx, op bth.Operation, psn bth.PSN, ackReq, solicited bool) []byte {
+	o := bth.Make(bth.RC, op)
+	t.Path = m.Attr.Path
+	t.Len = o.Info().Len
+	t.Pad = -t.Size & 3
+	bth.BTH(t.Head[:]).Encode(&bth.Fields{
+		Opcode: o, Solicited: solicited, MigReq: m.Attr.MigReq, Pad: t.Pad, PKey: m.Attr.PKey,
+		DestQP: m.Attr.DestQPN, AckReq: ackReq, PSN: psn,
+	})
+	return t.Head[bth.Len:t.Len]
+}

@@ -1,0 +1,140 @@
+package rc
+
+import (
+	"github.com/softnic/softnic/transport"
+	"github.com/softnic/softnic/wire"
+	"github.com/softnic/softnic/wire/bth"
+)
+
+// reply is one entry of the ordered response queue: an acknowledgement, or the
+// responses of a READ that are still to be sent.
+type reply struct {
+	syndrome bth.Syndrome
+	psn      bth.PSN // of the ACK or NAK, or of the next READ response
+	msn      uint32
+
+	read  bool
+	res   resource // what is read
+	id    uint32   // which saved resource it answers
+	sent  int      // response packets that are out, from the start of res
+	until int      // responses to send, from the start of res
+	start int      // where this answer began: its first packet is FIRST or ONLY
+	again bool     // answers a duplicate
+}
+
+// replies is the ordered response queue. An ACK or NAK never passes a queued
+// READ response.
+type replies struct {
+	q    []reply // ring, capacity a power of two
+	base uint32
+	n    int
+}
+
+func (q *replies) at(i int) *reply { return &q.q[(int(q.base)+i)&(len(q.q)-1)] }
+
+func (q *replies) push(e reply) {
+	if q.n == len(q.q) {
+		big := make([]reply, max(8, 2*len(q.q)))
+		for i := range q.n {
+			big[(int(q.base)+i)&(len(big)-1)] = *q.at(i)
+		}
+		q.q = big
+	}
+	q.n++
+	*q.at(q.n - 1) = e
+}
+
+func (q *replies) pop() {
+	q.base++
+	q.n--
+}
+
+// acknowledge queues an acknowledgement of psn. One that directly follows
+// another replaces it: acknowledgements are cumulative.
+func (r *responder) acknowledge(psn bth.PSN) {
+	e := reply{syndrome: bth.AckUnlimited, psn: psn, msn: r.msn}
+	if n := r.out.n; n > 0 {
+		if last := r.out.at(n - 1); !last.read && last.syndrome.IsAck() {
+			*last = e
+			return
+		}
+	}
+	r.out.push(e)
+}
+
+// nak queues a NAK or RNR NAK.
+func (r *responder) nak(s bth.Syndrome, psn bth.PSN) {
+	r.out.push(reply{syndrome: s, psn: psn, msn: r.msn})
+}
+
+// pending reports whether responses wait to be sent.
+func (r *responder) pending() bool { return r.out.n > 0 }
+
+// pump sends queued responses until the transmit list is long enough.
+func (r *responder) pump(now transport.Time) {
+	for r.out.n > 0 && r.m.Tx.Len() < txHigh {
+		e := r.out.at(0)
+		if !e.read {
+			r.emitAck(e)
+			r.out.pop()
+			continue
+		}
+		if !r.emitRead(e) {
+			// The memory is gone: the NAK names the first response that is
+			// missing, and nothing follows it.
+			psn := e.psn
+			r.out = replies{q: r.out.q}
+			r.m.Host.Raise(transport.EventQPAccessErr)
+			r.emitAck(&reply{syndrome: bth.NakRemoteAccess, psn: psn, msn: r.msn})
+			r.m.fail(now)
+			return
+		}
+		if e.sent == e.until {
+			r.answeredRead(e.id)
+			r.out.pop()
+		}
+	}
+}
+
+func (r *responder) emitAck(e *reply) {
+	t := r.m.Tx.Add()
+	bth.AETH(r.m.head(t, bth.Acknowledge, e.psn, false, false)).Put(e.syndrome, e.msn)
+	t.Cause = wire.Reply
+}
+
+// emitRead sends one READ response; false when the memory cannot be read.
+func (r *responder) emitRead(e *reply) bool {
+	t := r.m.Tx.Add()
+	mtu := uint64(r.m.Attr.PathMTU)
+	at := uint64(e.sent) * mtu
+	n := int(min(mtu, uint64(e.res.length)-at))
+	if n > 0 {
+		mem, ok := r.m.Host.Remote(e.res.rkey, e.res.va+at, uint64(n), transport.RemoteRead)
+		if !ok {
+			r.m.Tx.DropLast()
+			return false
+		}
+		t.Gather(mem, e.res.va+at, n)
+	}
+	first, last := e.sent == e.start, e.sent == e.until-1
+	op := bth.ReadResponseMiddle
+	switch {
+	case first && last:
+		op = bth.ReadResponseOnly
+	case first:
+		op = bth.ReadResponseFirst
+	case last:
+		op = bth.ReadResponseLast
+	}
+	ext := r.m.head(t, op, e.psn, false, false)
+	if len(ext) > 0 {
+		bth.AETH(ext).Put(bth.AckUnlimited, e.msn)
+	}
+	t.Cause = wire.Reply
+	if e.again {
+		t.Cause = wire.Replay
+	}
+	e.sent++
+	e.psn = e.psn.Next()
+	return true
+}

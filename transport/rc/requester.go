@@ -1,0 +1,407 @@
+package rc
+
+import (
+	"github.com/softnic/softnic/transport"
+	"github.com/softnic/softnic/wire"
+	"github.com/softnic/softnic/wire/bth"
+)
+
+// maxOutstanding bounds the PSNs between the oldest unanswered one and the
+// next: the responder must be able to tell old from new (roce.md B.1).
+const maxOutstanding = 1<<23 - 1
+
+// ackEvery is how many packets of a long message go out before one asks for
+// an acknowledgement: rxe asks at the 66th, and acknowledges only when asked.
+const ackEvery = 32
+
+// maxFetched bounds the requests that a requester holds private copies of.
+const maxFetched = 1024
+
+// minWindow is what the window shrinks to when packets are lost.
+const minWindow = 8
+
+// wqe is a send work request on its way.
+type wqe struct {
+	wr      transport.SendWR
+	length  uint64
+	status  transport.Status // what it completes with
+	first   bth.PSN
+	packets int // PSNs it takes; 0: none assigned yet
+	ssn     uint32
+	got     int  // READ: responses taken in order
+	refs    int  // packets on the transmit list or with the flusher
+	round   int  // how often it was sent again
+	sent    bool // its first packet was emitted
+	reads   bool // it holds a slot of the initiator depth
+	again   bool // READ: sent again, so that a response may restart
+	done    bool // answered in full
+}
+
+func (w *wqe) last() bth.PSN { return w.first.Add(w.packets - 1) }
+func (w *wqe) isRead() bool  { return w.wr.Op == transport.OpRead }
+
+// consumes reports whether the request takes a receive of the peer.
+func (w *wqe) consumes() bool {
+	switch w.wr.Op {
+	case transport.OpSend, transport.OpSendImm, transport.OpWriteImm, transport.OpSendInv:
+		return true
+	}
+	return false
+}
+
+// requester is the send half. Requests live in a ring from fetch to
+// completion: [0, cur) are sent in whole, cur is being sent, the rest waits.
+type requester struct {
+	m    *Machine
+	ring []*wqe // capacity a power of two
+	base uint32 // sequence number of the oldest; ring[base & mask]
+	n    int    // requests held
+	cur  int    // index from the oldest of the request being sent
+	off  int    // packets of it that were emitted in this round
+
+	una  bth.PSN // oldest PSN without an answer
+	next bth.PSN // PSN of the next packet
+	max  bth.PSN // one past the highest PSN ever sent
+
+	window  int // packets, current
+	sinceAR int // packets since one asked for an acknowledgement
+	reading int // READs and atomics that hold a slot of the initiator depth
+
+	ssn      uint32 // message sequence number of the next request, from 1
+	limited  bool   // the peer limits credits
+	limit    uint32 // ssn up to which it does
+	beyond   bool   // the one message beyond the limit is out
+	retries  int    // left
+	rnrs     int    // left
+	rnrSeen  int    // RNR NAKs in a row
+	cause    wire.Cause
+	implied  bool           // an implied NAK was acted upon; silent until progress
+	ackAt    transport.Time // when the ACK timer runs out; 0: not armed
+	rnrUntil transport.Time // end of the RNR wait; 0: none
+}
+
+// start takes the first PSN; the state machine allows it only while nothing is
+// outstanding.
+func (r *requester) start(psn bth.PSN) {
+	r.una, r.next, r.max = psn, psn, psn
+	r.refill()
+	r.window = min(r.windowMax(), 128)
+}
+
+func (r *requester) windowMax() int {
+	if w := r.m.Window; w > 0 {
+		return w
+	}
+	return max(128, 1<<20/r.m.Attr.PathMTU)
+}
+
+// refill gives both retry budgets back: something was answered.
+func (r *requester) refill() {
+	r.retries, r.rnrs, r.rnrSeen = int(r.m.Attr.RetryCnt), int(r.m.Attr.RNRRetry), 0
+}
+
+func (r *requester) at(i int) *wqe { return r.ring[(int(r.base)+i)&(len(r.ring)-1)] }
+
+// fetch takes the next request from the send queue and gives it its PSNs.
+func (r *requester) fetch() bool {
+	if r.n == len(r.ring) {
+		if r.n >= maxFetched {
+			return false
+		}
+		r.grow()
+	}
+	w := r.at(r.n)
+	st, ok := r.m.SQ.Fetch(&w.wr)
+	if !ok {
+		return false
+	}
+	wr := w.wr
+	*w = wqe{wr: wr, status: st, length: wr.Len(), ssn: r.ssn + 1}
+	r.ssn++
+	r.n++
+	return true
+}
+
+func (r *requester) grow() {
+	size := max(16, 2*len(r.ring))
+	ring := make([]*wqe, size)
+	for i := range ring {
+		seq := int(r.base) + i
+		if i < r.n {
+			ring[seq&(size-1)] = r.at(i)
+		} else {
+			ring[seq&(size-1)] = new(wqe)
+		}
+	}
+	r.ring = ring
+}
+
+// send emits packets until the queue is empty or something holds it back.
+func (r *requester) send(now transport.Time) {
+	a := r.m.Attr
+	for a.State == transport.RTS && r.rnrUntil == 0 && r.m.Tx.Len() < txHigh {
+		if r.cur == r.n && !r.fetch() {
+			return
+		}
+		w := r.at(r.cur)
+		if w.status != transport.StatusSuccess {
+			// Requests before it are on the wire and complete first.
+			if r.cur == r.oldest() {
+				r.abort(now, w.status)
+			}
+			return
+		}
+		if w.packets == 0 && !r.admit(w) {
+			return
+		}
+		if !r.sendPacket(now, w) {
+			return
+		}
+	}
+}
+
+// admit decides whether a request may start, and assigns its PSNs.
+func (r *requester) admit(w *wqe) bool {
+	a := r.m.Attr
+	n := max(1, int((w.length+uint64(a.PathMTU)-1)/uint64(a.PathMTU)))
+	if w.wr.Flags&transport.Fence != 0 && r.reading > 0 {
+		return false
+	}
+	if r.limited && w.consumes() && int32(w.ssn-r.limit) > 0 {
+		// One message beyond the limit, then wait for its answer (A.4).
+		if r.beyond {
+			return false
+		}
+		r.beyond = true
+	}
+	if w.isRead() {
+		if r.reading >= a.MaxRdAtomic {
+			return false
+		}
+		// A READ reserves the PSNs of all its responses at once.
+		if r.next.Sub(r.una)+n > maxOutstanding {
+			return false
+		}
+		r.reading++
+		w.reads = true
+	}
+	w.first, w.packets = r.next, n
+	return true
+}
+
+// sendPacket emits the next packet of w; false when it must wait.
+func (r *requester) sendPacket(now transport.Time, w *wqe) bool {
+	a := r.m.Attr
+	if w.isRead() {
+		r.sendRead(w)
+		r.sent1(now, w, w.packets-w.got)
+		return true
+	}
+	flight := r.next.Sub(r.una)
+	if flight >= r.window || flight >= maxOutstanding {
+		return false
+	}
+	lastOne := r.off == w.packets-1
+	ar := lastOne || r.sinceAR+1 >= ackEvery || flight+1 >= r.window
+	t := r.m.Tx.Add()
+	from := uint64(r.off) * uint64(a.PathMTU)
+	n := int(min(w.length-from, uint64(a.PathMTU)))
+	if st := r.gather(t, w, from, n); st != transport.StatusSuccess {
+		r.m.Tx.DropLast()
+		w.status = st
+		return true // send sees the status and waits for, or aborts, the queue
+	}
+	r.headers(t, w, lastOne, ar)
+	r.mark(t, w)
+	if ar {
+		r.sinceAR = 0
+	} else {
+		r.sinceAR++
+	}
+	r.sent1(now, w, 1)
+	return true
+}
+
+// sent1 moves the cursor behind a packet that took n PSNs.
+func (r *requester) sent1(now transport.Time, w *wqe, n int) {
+	w.sent = true
+	r.off += n
+	r.next = r.next.Add(n)
+	if r.next.After(r.max) {
+		r.max = r.next
+		r.cause = wire.First
+	}
+	if r.off >= w.packets {
+		r.cur++
+		r.off = 0
+	}
+	if r.ackAt == 0 {
+		r.arm(now)
+	}
+}
+
+// mark notes on the packet what it is for.
+func (r *requester) mark(t *transport.Tx, w *wqe) {
+	t.Token = (r.base + uint32(r.cur)) | 1<<31
+	w.refs++
+	t.Cause, t.Round = wire.First, 0
+	if r.next.Before(r.max) {
+		t.Cause, t.Round = r.cause, w.round
+	}
+}
+
+// gather adds bytes [from, from+n) of the message to the packet.
+func (r *requester) gather(t *transport.Tx, w *wqe, from uint64, n int) transport.Status {
+	if w.wr.Flags&transport.Inline != 0 {
+		t.Copy(w.wr.InlineData[from : from+uint64(n)])
+		return transport.StatusSuccess
+	}
+	for i := range w.wr.SGE {
+		s := &w.wr.SGE[i]
+		if n == 0 {
+			break
+		}
+		if from >= uint64(s.Length) {
+			from -= uint64(s.Length)
+			continue
+		}
+		k := min(n, int(uint64(s.Length)-from))
+		reg, st := r.m.Host.Local(s.LKey, s.Addr+from, k, 0)
+		if st != transport.StatusSuccess {
+			return st
+		}
+		t.Gather(reg, s.Addr+from, k)
+		n -= k
+		from = 0
+	}
+	return transport.StatusSuccess
+}
+
+// ops gives the operations of a request by position: first, middle, last, only.
+type ops [4]bth.Operation
+
+var opsOf = map[transport.WROp]*ops{
+	transport.OpSend:     {bth.SendFirst, bth.SendMiddle, bth.SendLast, bth.SendOnly},
+	transport.OpSendImm:  {bth.SendFirst, bth.SendMiddle, bth.SendLastImm, bth.SendOnlyImm},
+	transport.OpWrite:    {bth.WriteFirst, bth.WriteMiddle, bth.WriteLast, bth.WriteOnly},
+	transport.OpWriteImm: {bth.WriteFirst, bth.WriteMiddle, bth.WriteLastImm, bth.WriteOnlyImm},
+}
+
+// Executes reports whether the engine can execute an operation. A queue
+// refuses the others before they reach the engine.
+func Executes(op transport.WROp) bool { return opsOf[op] != nil || op == transport.OpRead }
+
+// headers writes the headers of a SEND or WRITE packet.
+func (r *requester) headers(t *transport.Tx, w *wqe, lastOne, ar bool) {
+	pos := 1
+	switch {
+	case w.packets == 1:
+		pos = 3
+	case r.off == 0:
+		pos = 0
+	case lastOne:
+		pos = 2
+	}
+	op := opsOf[w.wr.Op][pos]
+	se := lastOne && w.consumes() && w.wr.Flags&transport.Solicited != 0
+	ext := r.m.head(t, op, r.next, ar, se)
+	switch op {
+	case bth.WriteFirst, bth.WriteOnly, bth.WriteOnlyImm:
+		bth.RETH(ext).Put(w.wr.RemoteAddr, w.wr.RKey, uint32(w.length))
+		ext = ext[16:]
+	}
+	if len(ext) == 4 {
+		bth.ImmDt(ext).Put(w.wr.Imm)
+	}
+}
+
+// sendRead emits the READ request for what is missing of w.
+func (r *requester) sendRead(w *wqe) {
+	t := r.m.Tx.Add()
+	done := uint64(w.got) * uint64(r.m.Attr.PathMTU)
+	bth.RETH(r.m.head(t, bth.ReadRequest, r.next, true, false)).Put(w.wr.RemoteAddr+done, w.wr.RKey, uint32(w.length-done))
+	r.mark(t, w)
+	r.sinceAR = 0
+}
+
+// sent takes back the reference that a packet held on its request.
+func (r *requester) sent(token uint32) {
+	i := int((token - r.base) &^ (1 << 31))
+	if i < r.n {
+		r.at(i).refs--
+	}
+}
+
+// complete retires and reports the requests at the head that are finished,
+// and whose packets the flusher no longer holds: a completion is a promise that
+// the buffer is not read any more.
+func (r *requester) complete() {
+	for r.n > 0 {
+		w := r.at(0)
+		if !w.done || w.refs > 0 {
+			return
+		}
+		r.base = (r.base + 1) &^ (1 << 31)
+		r.n--
+		if r.cur > 0 {
+			r.cur--
+		}
+		r.m.SQ.Retire(1)
+		wc := transport.WC{ID: w.wr.ID, Status: w.status, Op: w.wr.Op.Completed(), QPN: r.m.Attr.QPN}
+		if w.status != transport.StatusSuccess {
+			if w.status != transport.StatusFlush {
+				r.m.Counters.ReqCqeError.Inc()
+			}
+		} else {
+			wc.ByteLen = uint32(w.length)
+			if !r.m.Attr.SigAll && w.wr.Flags&transport.Signaled == 0 {
+				continue
+			}
+		}
+		r.m.Host.SendDone(&wc)
+	}
+}
+
+// oldest returns the index of the first request without an answer; n if there
+// is none.
+func (r *requester) oldest() int {
+	for i := range r.n {
+		if !r.at(i).done {
+			return i
+		}
+	}
+	return r.n
+}
+
+// abort fails the oldest unanswered request and with it the queue pair.
+func (r *requester) abort(now transport.Time, st transport.Status) {
+	if i := r.oldest(); i < r.n {
+		w := r.at(i)
+		w.status, w.done = st, true
+	}
+	r.m.fail(now)
+}
+
+// flush completes everything that is left with a flush error, in order. What
+// the flusher still holds completes when it lets go (Machine.Sent).
+func (r *requester) flush() {
+	r.ackAt, r.rnrUntil, r.reading = 0, 0, 0
+	for {
+		for i := r.oldest(); i < r.n; i++ {
+			if w := r.at(i); !w.done {
+				w.status, w.done = transport.StatusFlush, true
+			}
+		}
+		r.complete()
+		r.cur, r.off = r.n, 0
+		if !r.fetch() {
+			return
+		}
+	}
+}
+
+func (r *requester) reset() {
+	*r = requester{m: r.m, ring: r.ring, base: (r.base + uint32(r.n)) &^ (1 << 31)}
+}
+
+func (r *requester) idle() bool { return r.n == 0 }

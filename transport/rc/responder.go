@@ -1,0 +1,173 @@
+package rc
+
+import (
+	"github.com/softnic/softnic/transport"
+	"github.com/softnic/softnic/wire"
+	"github.com/softnic/softnic/wire/bth"
+)
+
+// message is what the responder is in the middle of.
+type message uint8
+
+const (
+	none message = iota
+	inSend
+	inWrite
+)
+
+// responder is the receive half.
+type responder struct {
+	m    *Machine
+	epsn bth.PSN // expected PSN
+	msn  uint32  // completed messages, 24 bits
+	mute bool    // a sequence or RNR NAK is out: silent until epsn comes
+	est  bool    // communication established was raised
+
+	in   message
+	recv transport.RecvWR // receive in use
+	held bool             // recv was taken and not completed
+	got  uint64           // SEND: bytes stored
+
+	va   uint64 // WRITE: where the next byte goes
+	rkey uint32
+	size uint64 // WRITE: length of the message
+	left uint64 // WRITE: bytes to come
+
+	saved saved
+	out   replies
+}
+
+func (r *responder) start(psn bth.PSN) { r.epsn = psn }
+
+// receive handles a request. The order of the checks is that of roce.md B.4:
+// PSN, opcode sequence, access rights of the queue pair, receive or READ resource, lengths, key.
+func (r *responder) receive(now transport.Time, v *wire.View) wire.Fault {
+	if r.m.Attr.State == transport.RTR && !r.est {
+		r.est = true
+		r.m.Host.Raise(transport.EventCommEst)
+	}
+	psn := v.BTH().PSN()
+	switch d := psn.Sub(r.epsn); {
+	case d > 0:
+		if !r.mute {
+			r.mute = true
+			r.nak(bth.NakSequence, r.epsn)
+			r.m.Counters.OutOfSeqRequest.Inc()
+		}
+		return wire.OutOfSequence
+	case d < 0:
+		return r.duplicate(psn, v)
+	}
+	r.mute = false
+	return r.execute(now, psn, v)
+}
+
+// duplicate answers a request that was executed already. Data is never
+// touched again; a READ is read again, after its key was looked up again.
+func (r *responder) duplicate(psn bth.PSN, v *wire.View) wire.Fault {
+	r.m.Counters.DuplicateRequest.Inc()
+	if v.BTH().Opcode().Operation() != bth.ReadRequest {
+		if v.Info.Known() {
+			r.acknowledge(r.acknowledgeable(psn))
+		}
+		return wire.Duplicate
+	}
+	res, id := r.saved.find(psn)
+	if res == nil {
+		return wire.DuplicateUnserved
+	}
+	h := bth.RETH(v.Header(bth.HRETH))
+	skip := psn.Sub(res.first)
+	off := uint64(skip) * uint64(r.m.Attr.PathMTU)
+	// A READ may be resumed behind what has arrived, never be another one.
+	if h.RKey() != res.rkey || len(v.Payload) != 0 ||
+		h.VA() != res.va+off || off > uint64(res.length) || uint64(h.Length()) > uint64(res.length)-off {
+		return wire.DuplicateUnserved
+	}
+	n := r.responses(h.Length())
+	for i := range r.out.n {
+		e := r.out.at(i)
+		if !e.read || e.id != id {
+			continue
+		}
+		if skip >= e.sent && skip+n <= e.until {
+			return wire.Duplicate // still on its way
+		}
+		e.sent, e.start, e.psn = skip, skip, psn
+		e.until, e.again = skip+n, true
+		e.res.length = uint32(off) + h.Length()
+		return wire.Duplicate
+	}
+	again := *res
+	again.length = uint32(off) + h.Length()
+	r.out.push(reply{read: true, res: again, id: id, psn: psn, msn: r.msn, sent: skip, start: skip, until: skip + n, again: true})
+	return wire.Duplicate
+}
+
+// acknowledgeable returns the highest PSN at or after psn that a plain ACK may
+// name: the last one executed, but never one of a READ, because rxe takes
+// that for the READ's answer (rxe-lab.md C1).
+func (r *responder) acknowledgeable(psn bth.PSN) bth.PSN {
+	p := r.epsn.Prev()
+	for {
+		res, _ := r.saved.find(p)
+		if res == nil {
+			break
+		}
+		p = res.first.Prev()
+	}
+	if p.Before(psn) {
+		return psn
+	}
+	return p
+}
+
+func (r *responder) responses(length uint32) int {
+	mtu := uint64(r.m.Attr.PathMTU)
+	return max(1, int((uint64(length)+mtu-1)/mtu))
+}
+
+// refuse ends the connection over a request: NAK, then ERR. A receive that the
+// message holds completes with st; without one the event tells.
+func (r *responder) refuse(now transport.Time, psn bth.PSN, s bth.Syndrome, st transport.Status, e transport.Event) wire.Fault {
+	r.nak(s, psn)
+	if r.held {
+		r.finish(&transport.WC{Status: st}, false)
+	} else {
+		r.m.Host.Raise(e)
+	}
+	r.m.fail(now)
+	return wire.BadRequest
+}
+
+// finish completes the receive that is held.
+func (r *responder) finish(wc *transport.WC, solicited bool) {
+	wc.ID, wc.QPN = r.recv.ID, r.m.Attr.QPN
+	if wc.Status != transport.StatusSuccess && wc.Status != transport.StatusFlush {
+		r.m.Counters.RespCqeError.Inc()
+	}
+	r.held = false
+	r.m.Recv.Queue.Retire(1)
+	r.m.Recv.Done(wc, solicited)
+}
+
+// flush completes the receives with a flush error. Answers that were queued
+// before the error still go out.
+func (r *responder) flush() {
+	if r.held {
+		r.finish(&transport.WC{Status: transport.StatusFlush}, false)
+	}
+	r.in = none
+	for !r.m.Recv.Shared && r.m.Recv.Queue.Fetch(&r.recv) {
+		r.held = true
+		r.finish(&transport.WC{Status: transport.StatusFlush}, false)
+	}
+}
+
+func (r *responder) reset() {
+	if r.held {
+		r.m.Recv.Queue.Retire(1)
+	}
+	*r = responder{m: r.m, saved: r.saved, out: replies{q: r.out.q}}
+	r.saved.clear()
+}

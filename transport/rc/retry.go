@@ -1,0 +1,130 @@
+package rc
+
+import (
+	"github.com/softnic/softnic/transport"
+	"github.com/softnic/softnic/wire"
+	"github.com/softnic/softnic/wire/bth"
+)
+
+// AckTimeout returns T = 4.096 µs · 2^code in nanoseconds, 0 for code 0: no
+// timer (roce.md B.8).
+func AckTimeout(code uint8) transport.Time {
+	if code == 0 {
+		return 0
+	}
+	return 4096 << (code & 31)
+}
+
+// arm starts the ACK timer. Posting does not move a timer that runs, and
+// neither do stale responses: only progress does (rxe-lab.md S3, S4).
+func (r *requester) arm(now transport.Time) {
+	r.ackAt = 0
+	if t := AckTimeout(r.m.Attr.Timeout); t != 0 && r.una != r.next && r.rnrUntil == 0 {
+		r.ackAt = now + t
+	}
+}
+
+func (r *requester) deadline() transport.Time {
+	if r.rnrUntil != 0 {
+		return r.rnrUntil
+	}
+	return r.ackAt
+}
+
+func (r *requester) timer(now transport.Time) {
+	if r.m.Attr.State == transport.Err {
+		return
+	}
+	switch {
+	case r.rnrUntil != 0:
+		if now < r.rnrUntil {
+			return
+		}
+		r.rnrUntil = 0
+		r.goBack(r.una, wire.RetryRNR)
+		r.send(now)
+	case r.ackAt != 0 && now >= r.ackAt:
+		r.ackAt = 0
+		r.m.Counters.LocalAckTimeoutErr.Inc()
+		r.retry(now, r.una, wire.RetryTimeout)
+	}
+}
+
+// retry spends one of retry_cnt and goes back to psn; with none left the
+// request there fails. 7 means 7 here, unlike rxe.
+func (r *requester) retry(now transport.Time, psn bth.PSN, cause wire.Cause) {
+	if r.retries == 0 {
+		r.m.Counters.RetryExceededErr.Inc()
+		r.abort(now, transport.StatusRetryExceeded)
+		return
+	}
+	r.retries--
+	r.m.Counters.CompleterRetryErr.Inc()
+	r.window = max(minWindow, r.window/2)
+	r.goBack(psn, cause)
+	r.send(now)
+}
+
+// goBack makes psn, the oldest unanswered PSN, the next one to be sent, and
+// counts a new round for everything from there on.
+func (r *requester) goBack(psn bth.PSN, cause wire.Cause) {
+	r.seek(psn)
+	r.cause, r.sinceAR, r.ackAt = cause, 0, 0
+	for i := r.cur; i < r.n; i++ {
+		if w := r.at(i); w.sent {
+			w.round++
+			w.again = true
+		}
+	}
+}
+
+// seek moves the send cursor to psn.
+func (r *requester) seek(psn bth.PSN) {
+	r.next = psn
+	for i := r.oldest(); i < r.n; i++ {
+		w := r.at(i)
+		if w.packets == 0 {
+			r.cur, r.off = i, 0
+			return
+		}
+		if psn.In(w.first, w.packets) {
+			r.cur, r.off = i, psn.Sub(w.first)
+			return
+		}
+	}
+	r.cur, r.off = r.n, 0
+}
+
+// progress notes that the oldest unanswered PSN has moved.
+func (r *requester) progress(now transport.Time) {
+	r.refill()
+	r.implied, r.rnrUntil, r.beyond = false, 0, false
+	if m := r.windowMax(); r.window < m {
+		r.window++
+	}
+	// Answers to what was sent in an earlier round may overtake the round in
+	// progress: what is answered need not be sent again.
+	if r.next.Before(r.una) {
+		r.seek(r.una)
+	}
+	r.arm(now)
+}
+
+// rnr starts the wait that an RNR NAK asks for.
+func (r *requester) rnr(now transport.Time, s bth.Syndrome) {
+	r.m.Counters.RcvdRNRErr.Inc()
+	r.rnrSeen++
+	if r.rnrSeen > 100 {
+		r.m.Counters.RNRLoop.Inc()
+	}
+	if r.rnrs == 0 {
+		r.m.Counters.RetryRNRExceededErr.Inc()
+		r.abort(now, transport.StatusRNRRetryExceeded)
+		return
+	}
+	if r.m.Attr.RNRRetry != 7 {
+		r.rnrs--
+	}
+	r.rnrUntil = now + transport.Time(bth.RNRTime(s.Value()))
+	r.ackAt = 0
+}

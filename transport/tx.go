@@ -1,0 +1,133 @@
+package transport
+
+import (
+	"slices"
+
+	"github.com/softnic/softnic/wire"
+)
+
+// Tx is a packet on an engine's transmit list: the packet and the references
+// that are held until it is sent.
+type Tx struct {
+	wire.Packet
+	Token  uint32  // the engine's own mark, handed back by Sent
+	pieces []piece // gather list
+	inline []byte  // bytes that were copied into the packet
+}
+
+type piece struct {
+	mem Region
+	va  uint64
+	n   int
+}
+
+// Gather adds n bytes at va of mem to the payload. The reference that mem holds
+// passes to the packet.
+func (t *Tx) Gather(mem Region, va uint64, n int) {
+	t.pieces = append(t.pieces, piece{mem, va, n})
+	t.Size += n
+}
+
+// Copy adds a copy of b to the payload; used for inline data only, and not
+// together with Gather.
+func (t *Tx) Copy(b []byte) {
+	t.inline = append(t.inline, b...)
+	t.Size += len(b)
+}
+
+// TxList is the list of packets that an engine has emitted and nobody has
+// sent yet. The engine appends under the queue pair's lock; the flusher takes
+// the whole list and sends it with no lock held. Packets are reused.
+type TxList struct {
+	list []*Tx
+	n    int
+}
+
+// Add returns a cleared packet at the end of the list.
+func (l *TxList) Add() *Tx {
+	if l.n == len(l.list) {
+		l.list = append(l.list, new(Tx))
+	}
+	t := l.list[l.n]
+	l.n++
+	t.Packet.Path, t.Len, t.Size, t.Pad, t.Cause, t.Round = nil, 0, 0, 0, 0, 0
+	t.Data, t.pieces, t.inline, t.Token = t.Data[:0], t.pieces[:0], t.inline[:0], 0
+	return t
+}
+
+// DropLast takes back the packet that Add returned last, with its references.
+func (l *TxList) DropLast() {
+	l.n--
+	l.list[l.n].release()
+}
+
+// Len returns the number of packets on the list.
+func (l *TxList) Len() int { return l.n }
+
+// Packets returns the packets in order.
+func (l *TxList) Packets() []*Tx { return l.list[:l.n] }
+
+// Resolve turns the gather list of every packet into bytes: slices of the
+// memory where it can be touched, else a copy made with one call per region. It appends
+// the packets to dst; one whose memory cannot be read any more is left out (it is
+// lost, like a packet that a dying adapter did not send).
+func (l *TxList) Resolve(dst []*wire.Packet, s *Scratch) []*wire.Packet {
+	for _, t := range l.Packets() {
+		if t.resolve(s) {
+			dst = append(dst, &t.Packet)
+		}
+	}
+	return dst
+}
+
+func (t *Tx) resolve(s *Scratch) bool {
+	if len(t.inline) > 0 {
+		t.Data = append(t.Data, t.inline)
+		return true
+	}
+	for i := range t.pieces {
+		p := &t.pieces[i]
+		if d, ok := p.mem.Slices(t.Data, p.va, p.n); ok {
+			t.Data = d
+			continue
+		}
+		t.inline = slices.Grow(t.inline[:0], t.Size)[:t.Size]
+		return t.read(s)
+	}
+	return true
+}
+
+// read copies all pieces into the packet's own buffer.
+func (t *Tx) read(s *Scratch) bool {
+	t.Data = append(t.Data[:0], t.inline)
+	off := 0
+	for i := range t.pieces {
+		p := &t.pieces[i]
+		s.extents = append(s.extents[:0], Extent{p.va, t.inline[off : off+p.n]})
+		if err := p.mem.ReadV(s.extents); err != nil {
+			return false
+		}
+		off += p.n
+	}
+	return true
+}
+
+func (t *Tx) release() {
+	for i := range t.pieces {
+		t.pieces[i].mem.Release()
+		t.pieces[i] = piece{}
+	}
+	clear(t.Data)
+	t.Data, t.pieces = t.Data[:0], t.pieces[:0]
+}
+
+// Release drops the references of all packets and empties the list.
+func (l *TxList) Release() {
+	for _, t := range l.Packets() {
+		t.release()
+	}
+	l.n = 0
+}
+
+// Swap exchanges the contents of two lists.
+func (l *TxList) Swap(o *TxList) { *l, *o = *o, *l }

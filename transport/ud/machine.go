@@ -1,0 +1,300 @@
+package ud
+
+import (
+	"github.com/softnic/softnic/transport"
+	"github.com/softnic/softnic/wire"
+	"github.com/softnic/softnic/wire/bth"
+)
+
+// GRHLen is the length of the area before the payload of a received datagram.
+const GRHLen = 40
+
+// txHigh is the length of the transmit list at which the machine stops
+// emitting until the list was sent.
+const txHigh = 64
+
+// Config is what a machine is made of. All fields are needed.
+type Config struct {
+	Attr     *transport.Attr // PathMTU is the port's active MTU
+	Host     transport.Host
+	Tx       *transport.TxList
+	SQ       transport.SendQueue
+	Recv     *transport.RecvContext
+	Counters *transport.Counters
+}
+
+// Machine is an unreliable datagram queue pair.
+type Machine struct {
+	Config
+	psn bth.PSN
+
+	// Requests from fetch to completion, in order. A request completes when
+	// its packet has left: until then the buffer is read.
+	ring []send // capacity a power of two
+	base uint32
+	n    int
+
+	recv transport.RecvWR
+	held bool // recv was taken from the queue and not used yet
+	area [GRHLen]byte
+	scr  transport.Scratch
+}
+
+// send is a send work request on its way.
+type send struct {
+	wr     transport.SendWR
+	status transport.Status
+	done   bool
+}
+
+var _ transport.Engine = (*Machine)(nil)
+
+// New returns a machine in the state that its Attr says.
+func New(c Config) *Machine { return &Machine{Config: c} }
+
+func (m *Machine) at(i int) *send { return &m.ring[(int(m.base)+i)&(len(m.ring)-1)] }
+
+// fetch takes the next request from the send queue.
+func (m *Machine) fetch() *send {
+	if m.n == len(m.ring) {
+		big := make([]send, max(16, 2*len(m.ring)))
+		for i := range m.n {
+			big[(int(m.base)+i)&(len(big)-1)] = *m.at(i)
+		}
+		m.ring = big
+	}
+	s := m.at(m.n)
+	st, ok := m.SQ.Fetch(&s.wr)
+	if !ok {
+		return nil
+	}
+	s.status, s.done = st, false
+	m.n++
+	return s
+}
+
+// Pump implements transport.Engine.
+func (m *Machine) Pump(now transport.Time) bool {
+	for m.Attr.State == transport.RTS && m.Tx.Len() < txHigh {
+		s := m.fetch()
+		if s == nil {
+			break
+		}
+		if s.status == transport.StatusSuccess {
+			s.status = m.emit(s)
+		}
+		if s.status != transport.StatusSuccess {
+			s.done = true
+			m.Counters.ReqCqeError.Inc()
+			m.Host.Failed(transport.SQE)
+			m.FlushSends(now)
+		}
+	}
+	m.complete()
+	return m.Tx.Len() > 0
+}
+
+// emit puts the datagram of s on the transmit list.
+func (m *Machine) emit(s *send) transport.Status {
+	n := s.wr.Len()
+	if n > uint64(m.Attr.PathMTU) {
+		// C10-93.1.1: no error, and nothing is sent.
+		m.Counters.UDOversize.Inc()
+		s.done = true
+		return transport.StatusSuccess
+	}
+	t := m.Tx.Add()
+	if s.wr.Flags&transport.Inline != 0 {
+		t.Copy(s.wr.InlineData)
+	}
+	for i := range s.wr.SGE {
+		e := &s.wr.SGE[i]
+		if e.Length == 0 || s.wr.Flags&transport.Inline != 0 {
+			continue
+		}
+		mem, st := m.Host.Local(e.LKey, e.Addr, int(e.Length), 0)
+		if st != transport.StatusSuccess {
+			m.Tx.DropLast()
+			return st
+		}
+		t.Gather(mem, e.Addr, int(e.Length))
+	}
+	op := bth.UDSendOnly
+	if s.wr.Op == transport.OpSendImm {
+		op = bth.UDSendOnlyImm
+	}
+	qkey := s.wr.RemoteQKey
+	if qkey&(1<<31) != 0 {
+		qkey = m.Attr.QKey // privileged Q_Key rule, roce.md B.2
+	}
+	t.Path, t.Len, t.Pad = m.Host.PathOf(s.wr.AH), op.Info().Len, -t.Size&3
+	bth.BTH(t.Head[:]).Encode(&bth.Fields{
+		Opcode: op, Solicited: s.wr.Flags&transport.Solicited != 0, MigReq: m.Attr.MigReq, Pad: t.Pad,
+		PKey: m.Attr.PKey, DestQP: s.wr.RemoteQPN, PSN: m.psn,
+	})
+	ext := t.Head[bth.Len:t.Len]
+	bth.DETH(ext).Put(qkey, m.Attr.QPN)
+	if op == bth.UDSendOnlyImm {
+		bth.ImmDt(ext[8:]).Put(s.wr.Imm)
+	}
+	t.Token = (m.base + uint32(m.n-1)) | 1<<31
+	m.psn = m.psn.Next()
+	return transport.StatusSuccess
+}
+
+// complete retires and reports the finished requests at the head.
+func (m *Machine) complete() {
+	for m.n > 0 && m.at(0).done {
+		s := m.at(0)
+		m.base = (m.base + 1) &^ (1 << 31)
+		m.n--
+		m.SQ.Retire(1)
+		if s.status == transport.StatusSuccess && !m.Attr.SigAll && s.wr.Flags&transport.Signaled == 0 {
+			continue
+		}
+		wc := transport.WC{ID: s.wr.ID, Status: s.status, Op: transport.WCSend, QPN: m.Attr.QPN}
+		if s.status == transport.StatusSuccess {
+			wc.ByteLen = uint32(s.wr.Len())
+		}
+		m.Host.SendDone(&wc)
+	}
+}
+
+// Sent implements transport.Engine.
+func (m *Machine) Sent(now transport.Time, l *transport.TxList) {
+	for _, t := range l.Packets() {
+		if i := int((t.Token - m.base) &^ (1 << 31)); i < m.n {
+			m.at(i).done = true
+		}
+	}
+	m.complete()
+}
+
+// Receive implements transport.Engine.
+func (m *Machine) Receive(now transport.Time, v *wire.View) wire.Fault {
+	if !m.Attr.State.Receives() {
+		return wire.QPState
+	}
+	if !v.Info.Known() {
+		return wire.ReservedOpcode
+	}
+	d := bth.DETH(v.Header(bth.HDETH))
+	if d.QKey() != m.Attr.QKey {
+		return wire.QKey
+	}
+	if v.BTH().Pad() != -len(v.Payload)&3 {
+		return wire.Malformed
+	}
+	if !m.held {
+		if !m.Recv.Queue.Fetch(&m.recv) {
+			m.Counters.OutOfBuffer.Inc()
+			return wire.NoReceive
+		}
+		m.held = true
+	}
+	if uint64(len(v.Payload))+GRHLen > transport.SGELen(m.recv.SGE) {
+		return wire.TooLong // the receive stays for the next one
+	}
+	st := m.store(v)
+	if st != transport.StatusSuccess {
+		m.Counters.RespCqeError.Inc()
+		m.finish(&transport.WC{Status: st}, false)
+		m.Host.Failed(transport.Err)
+		m.Flush(now)
+		return wire.LocalMemory
+	}
+	m.Counters.RDMARecvs.Inc()
+	wc := transport.WC{Op: transport.WCRecv, Flags: transport.WCGRH, ByteLen: uint32(GRHLen + len(v.Payload)), SrcQP: d.SrcQP()}
+	if h := v.Header(bth.HImmDt); h != nil {
+		wc.Imm, wc.Flags = bth.ImmDt(h).Data(), wc.Flags|transport.WCWithImm
+	}
+	m.finish(&wc, v.BTH().Solicited())
+	return wire.OK
+}
+
+// store writes GRH area and payload. Over IPv4 the area is 20 zero bytes and the
+// IPv4 header as received, over IPv6 the IPv6 header (roce.md B.10).
+func (m *Machine) store(v *wire.View) transport.Status {
+	ip := v.IP()
+	clear(m.area[:])
+	copy(m.area[GRHLen-len(ip):], ip)
+	if st := transport.Scatter(m.Host, m.recv.SGE, 0, m.area[:], &m.scr); st != transport.StatusSuccess {
+		return st
+	}
+	return transport.Scatter(m.Host, m.recv.SGE, GRHLen, v.Payload, &m.scr)
+}
+
+func (m *Machine) finish(wc *transport.WC, solicited bool) {
+	wc.ID, wc.QPN = m.recv.ID, m.Attr.QPN
+	m.held = false
+	m.Recv.Queue.Retire(1)
+	m.Recv.Done(wc, solicited)
+}
+
+// EndBurst implements transport.Engine.
+func (m *Machine) EndBurst(now transport.Time) { m.Pump(now) }
+
+// Doorbell implements transport.Engine.
+func (m *Machine) Doorbell(now transport.Time) {
+	switch m.Attr.State {
+	case transport.Err:
+		m.Flush(now)
+	case transport.SQE:
+		m.FlushSends(now)
+	default:
+		m.Pump(now)
+	}
+}
+
+// Timer implements transport.Engine; datagrams wait for nothing.
+func (m *Machine) Timer(transport.Time) {}
+
+// Deadline implements transport.Engine.
+func (m *Machine) Deadline() transport.Time { return 0 }
+
+// Modified implements transport.Engine.
+func (m *Machine) Modified(now transport.Time, c transport.Changed) {
+	if c&transport.ChangedSQPSN != 0 {
+		m.psn = m.Attr.SQPSN
+	}
+	if m.Attr.State == transport.RTS {
+		m.Pump(now)
+	}
+}
+
+// FlushSends implements transport.Engine.
+func (m *Machine) FlushSends(now transport.Time) {
+	for {
+		s := m.fetch()
+		if s == nil {
+			break
+		}
+		s.status, s.done = transport.StatusFlush, true
+	}
+	m.complete()
+}
+
+// Flush implements transport.Engine. Datagrams on the transmit list leave and
+// complete as sent.
+func (m *Machine) Flush(now transport.Time) {
+	m.FlushSends(now)
+	if m.Recv.Shared {
+		return
+	}
+	for m.held || m.Recv.Queue.Fetch(&m.recv) {
+		m.held = true
+		m.finish(&transport.WC{Status: transport.StatusFlush}, false)
+	}
+}
+
+// Reset implements transport.Engine.
+func (m *Machine) Reset() {
+	if m.held {
+		m.Recv.Queue.Retire(1)
+	}
+	m.base = (m.base + uint32(m.n)) &^ (1 << 31)
+	m.n, m.psn, m.held = 0, 0, false
+}
+
+// Idle implements transport.Engine.
+func (m *Machine) Idle() bool { return m.n == 0 && m.Tx.Len() == 0 }

@@ -1,0 +1,115 @@
+package transport
+
+import "fmt"
+
+// WROp is the operation of a send work request; values as enum ibv_wr_opcode.
+type WROp uint8
+
+// The operations.
+const (
+	OpWrite       WROp = 0
+	OpWriteImm    WROp = 1
+	OpSend        WROp = 2
+	OpSendImm     WROp = 3
+	OpRead        WROp = 4
+	OpCompareSwap WROp = 5
+	OpFetchAdd    WROp = 6
+	OpLocalInv    WROp = 7
+	OpBindMW      WROp = 8
+	OpSendInv     WROp = 9
+	OpFlush       WROp = 14
+	OpAtomicWrite WROp = 15
+)
+
+var wrOpNames = map[WROp]string{
+	OpWrite: "IBV_WR_RDMA_WRITE", OpWriteImm: "IBV_WR_RDMA_WRITE_WITH_IMM", OpSend: "IBV_WR_SEND",
+	OpSendImm: "IBV_WR_SEND_WITH_IMM", OpRead: "IBV_WR_RDMA_READ", OpCompareSwap: "IBV_WR_ATOMIC_CMP_AND_SWP",
+	OpFetchAdd: "IBV_WR_ATOMIC_FETCH_AND_ADD", OpLocalInv: "IBV_WR_LOCAL_INV", OpBindMW: "IBV_WR_BIND_MW",
+	OpSendInv: "IBV_WR_SEND_WITH_INV", OpFlush: "IBV_WR_FLUSH", OpAtomicWrite: "IBV_WR_ATOMIC_WRITE",
+}
+
+// String returns the verbs name.
+func (o WROp) String() string {
+	if n := wrOpNames[o]; n != "" {
+		return n
+	}
+	return fmt.Sprintf("IBV_WR_%d", uint8(o))
+}
+
+// SendFlags modify a send work request; values as enum ibv_send_flags.
+type SendFlags uint8
+
+// The send flags.
+const (
+	Fence     SendFlags = 1 << 0 // start only after all earlier READs and atomics are complete
+	Signaled  SendFlags = 1 << 1 // make a completion also on success
+	Solicited SendFlags = 1 << 2 // wake a receiver that waits for solicited events
+	Inline    SendFlags = 1 << 3 // the data is in InlineData, not in SGEs
+)
+
+// SGE is one entry of a gather or scatter list.
+type SGE struct {
+	Addr   uint64 // address in the region that LKey names
+	Length uint32 // bytes; 0 is an empty entry
+	LKey   uint32
+}
+
+// AddressHandle is where a datagram goes.
+type AddressHandle any
+
+// SendWR is a send work request.
+type SendWR struct {
+	ID         uint64 // handed back in the completion
+	Op         WROp
+	Flags      SendFlags
+	SGE        []SGE
+	InlineData []byte // with Inline; copied when posted
+	Imm        uint32 // immediate data, as the four bytes in network order; or the R_Key to invalidate
+
+	RemoteAddr uint64 // RDMA and atomics
+	RKey       uint32
+	CompareAdd uint64 // atomics: compare value, or the addend
+	Swap       uint64
+
+	AH         AddressHandle // datagrams
+	RemoteQPN  uint32
+	RemoteQKey uint32 // bit 31 set: the queue pair's own Q_Key is sent
+}
+
+// Len returns the message length in bytes.
+func (w *SendWR) Len() uint64 {
+	if w.Flags&Inline != 0 {
+		return uint64(len(w.InlineData))
+	}
+	return SGELen(w.SGE)
+}
+
+// CopyFrom makes w an independent copy of o, reusing the slices of w.
+func (w *SendWR) CopyFrom(o *SendWR) {
+	sge, inl := w.SGE[:0], w.InlineData[:0]
+	*w = *o
+	w.SGE = append(sge, o.SGE...)
+	w.InlineData = append(inl, o.InlineData...)
+}
+
+// RecvWR is a receive work request.
+type RecvWR struct {
+	ID  uint64
+	SGE []SGE
+}
+
+// CopyFrom makes w an independent copy of o, reusing the slice of w.
+func (w *RecvWR) CopyFrom(o *RecvWR) { w.ID, w.SGE = o.ID, append(w.SGE[:0], o.SGE...) }
+
+// SGELen sums the lengths of a list, in 64 bits: three entries of 1.5 GB do
+// not wrap.
+func SGELen(l []SGE) uint64 {
+	var n uint64
+	for i := range l {
+		n += uint64(l[i].Length)
+	}
+	return n
+}
+
+// MaxMessage is the longest message in bytes: 2^31 (C9-94 as the kernel applies it).
+const MaxMessage = 1 << 31
