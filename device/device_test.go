@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/softnic/softnic/device"
@@ -122,12 +123,21 @@ func exchange(t *testing.T, a, b *host, qa, qb *device.QP, sizes []int, seed uin
 	t.Helper()
 	t.Logf("seed %d", seed)
 	rnd := rand.New(rand.NewPCG(seed, 1))
-	ma, mb := a.mr(1<<20), b.mr(1<<20)
+	ma, mw := a.mr(1<<20), b.mr(1<<20)
+	// What is read is filled once: a READ may be answered again, to a requester
+	// that has what it asked for, as long as its key is good.
+	mrd := b.mr(1 << 20)
+	fill(rnd, mrd.Bytes())
 	for _, n := range sizes {
-		src, dst := ma.Bytes()[:n], mb.Bytes()[:n]
 		for _, op := range []device.WROp{device.OpSend, device.OpSendImm, device.OpWrite, device.OpWriteImm, device.OpRead} {
+			mb := mw
+			src, dst := ma.Bytes()[:n], mw.Bytes()[:n]
 			fill(rnd, src)
-			fill(rnd, dst)
+			if op == device.OpRead {
+				mb, dst = mrd, mrd.Bytes()[:n]
+			} else {
+				fill(rnd, dst)
+			}
 			imm := rnd.Uint32()
 			if op != device.OpWrite && op != device.OpRead {
 				if err := qb.PostRecv(&device.RecvWR{ID: 7, SGE: []device.SGE{mb.SGE(0, n/3), mb.SGE(n/3, n-n/3)}}); err != nil {
@@ -190,12 +200,14 @@ func rules(t *testing.T, l ...string) *impair.Rules {
 func TestRCLossy(t *testing.T) {
 	for _, rule := range []string{"tx drop=2% seed=1", "tx duplicate=5% seed=2", "tx reorder=3% seed=3", "rx drop=2% seed=4"} {
 		t.Run(rule, func(t *testing.T) {
-			a, b := twoHosts(t, 1500, device.Options{Link: link.PortOptions{Impair: rules(t, rule)}},
-				device.Options{Link: link.PortOptions{Impair: rules(t, rule)}})
-			qa, qb := a.qp(device.RC, 64), b.qp(device.RC, 64)
-			connect(t, qa, qb, 1, device.ConnectOptions{Timeout: 10})
-			exchange(t, a, b, qa, qb, sizes, 5)
-			exchange(t, b, a, qb, qa, sizes, 6)
+			synctest.Test(t, func(t *testing.T) {
+				a, b := twoHosts(t, 1500, device.Options{Link: link.PortOptions{Impair: rules(t, rule)}},
+					device.Options{Link: link.PortOptions{Impair: rules(t, rule)}})
+				qa, qb := a.qp(device.RC, 64), b.qp(device.RC, 64)
+				connect(t, qa, qb, 1, device.ConnectOptions{Timeout: 10})
+				exchange(t, a, b, qa, qb, sizes, 5)
+				exchange(t, b, a, qb, qa, sizes, 6)
+			})
 		})
 	}
 }
@@ -211,8 +223,13 @@ func TestOneDeviceBothWays(t *testing.T) {
 	connect(t, qa, qb, 1, device.ConnectOptions{PathMTU: 4096})
 	var wg sync.WaitGroup
 	for i, q := range []*device.QP{qa, qb} {
-		src, dst := h.mr(n), h.mr(n)
-		fill(rand.New(rand.NewPCG(uint64(i), 9)), src.Bytes())
+		// WRITEs and READs use memory of their own: between a READ and a later
+		// WRITE there is no order without a fence.
+		var src, dst [2]*device.MR
+		for k := range src {
+			src[k], dst[k] = h.mr(n), h.mr(n)
+			fill(rand.New(rand.NewPCG(uint64(i), 9)), src[k].Bytes())
+		}
 		wg.Go(func() {
 			for r := range rounds {
 				op := device.OpWrite
@@ -220,7 +237,7 @@ func TestOneDeviceBothWays(t *testing.T) {
 					op = device.OpRead
 				}
 				for {
-					err := q.PostSend(&device.SendWR{Op: op, Flags: device.Signaled, SGE: []device.SGE{src.SGE(0, n)}, RemoteAddr: dst.Addr(), RKey: dst.RKey()})
+					err := q.PostSend(&device.SendWR{Op: op, Flags: device.Signaled, SGE: []device.SGE{src[r%2].SGE(0, n)}, RemoteAddr: dst[r%2].Addr(), RKey: dst[r%2].RKey()})
 					if err == nil {
 						break
 					}
