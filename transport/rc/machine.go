@@ -25,6 +25,7 @@ type Machine struct {
 	req requester
 	rsp responder
 	scr transport.Scratch
+	wc  transport.WC // the completion being published; a local one would be allocated
 }
 
 var _ transport.Engine = (*Machine)(nil)

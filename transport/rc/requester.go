@@ -347,7 +347,8 @@ func (r *requester) complete() {
 			r.cur--
 		}
 		r.m.SQ.Retire(1)
-		wc := transport.WC{ID: w.wr.ID, Status: w.status, Op: w.wr.Op.Completed(), QPN: r.m.Attr.QPN}
+		wc := &r.m.wc
+		*wc = transport.WC{ID: w.wr.ID, Status: w.status, Op: w.wr.Op.Completed(), QPN: r.m.Attr.QPN}
 		if w.status != transport.StatusSuccess {
 			if w.status != transport.StatusFlush {
 				r.m.Counters.ReqCqeError.Inc()
@@ -358,7 +359,7 @@ func (r *requester) complete() {
 				continue
 			}
 		}
-		r.m.Host.SendDone(&wc)
+		r.m.Host.SendDone(wc)
 	}
 }
 

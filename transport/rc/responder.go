@@ -132,7 +132,7 @@ func (r *responder) responses(length uint32) int {
 func (r *responder) refuse(now transport.Time, psn bth.PSN, s bth.Syndrome, st transport.Status, e transport.Event) wire.Fault {
 	r.nak(s, psn)
 	if r.held {
-		r.finish(&transport.WC{Status: st}, false)
+		r.finish(transport.WC{Status: st}, false)
 	} else {
 		r.m.Host.Raise(e)
 	}
@@ -141,7 +141,9 @@ func (r *responder) refuse(now transport.Time, psn bth.PSN, s bth.Syndrome, st t
 }
 
 // finish completes the receive that is held.
-func (r *responder) finish(wc *transport.WC, solicited bool) {
+func (r *responder) finish(c transport.WC, solicited bool) {
+	wc := &r.m.wc
+	*wc = c
 	wc.ID, wc.QPN = r.recv.ID, r.m.Attr.QPN
 	if wc.Status != transport.StatusSuccess && wc.Status != transport.StatusFlush {
 		r.m.Counters.RespCqeError.Inc()
@@ -155,12 +157,12 @@ func (r *responder) finish(wc *transport.WC, solicited bool) {
 // before the error still go out.
 func (r *responder) flush() {
 	if r.held {
-		r.finish(&transport.WC{Status: transport.StatusFlush}, false)
+		r.finish(transport.WC{Status: transport.StatusFlush}, false)
 	}
 	r.in = none
 	for !r.m.Recv.Shared && r.m.Recv.Queue.Fetch(&r.recv) {
 		r.held = true
-		r.finish(&transport.WC{Status: transport.StatusFlush}, false)
+		r.finish(transport.WC{Status: transport.StatusFlush}, false)
 	}
 }
 

@@ -38,6 +38,7 @@ type Machine struct {
 	held bool // recv was taken from the queue and not used yet
 	area [GRHLen]byte
 	scr  transport.Scratch
+	wc   transport.WC // the completion being published; a local one would be allocated
 }
 
 // send is a send work request on its way.
@@ -152,11 +153,12 @@ func (m *Machine) complete() {
 		if s.status == transport.StatusSuccess && !m.Attr.SigAll && s.wr.Flags&transport.Signaled == 0 {
 			continue
 		}
-		wc := transport.WC{ID: s.wr.ID, Status: s.status, Op: transport.WCSend, QPN: m.Attr.QPN}
+		wc := &m.wc
+		*wc = transport.WC{ID: s.wr.ID, Status: s.status, Op: transport.WCSend, QPN: m.Attr.QPN}
 		if s.status == transport.StatusSuccess {
 			wc.ByteLen = uint32(s.wr.Len())
 		}
-		m.Host.SendDone(&wc)
+		m.Host.SendDone(wc)
 	}
 }
 
@@ -198,7 +200,7 @@ func (m *Machine) Receive(now transport.Time, v *wire.View) wire.Fault {
 	st := m.store(v)
 	if st != transport.StatusSuccess {
 		m.Counters.RespCqeError.Inc()
-		m.finish(&transport.WC{Status: st}, false)
+		m.finish(transport.WC{Status: st}, false)
 		m.Host.Failed(transport.Err)
 		m.Flush(now)
 		return wire.LocalMemory
@@ -208,7 +210,7 @@ func (m *Machine) Receive(now transport.Time, v *wire.View) wire.Fault {
 	if h := v.Header(bth.HImmDt); h != nil {
 		wc.Imm, wc.Flags = bth.ImmDt(h).Data(), wc.Flags|transport.WCWithImm
 	}
-	m.finish(&wc, v.BTH().Solicited())
+	m.finish(wc, v.BTH().Solicited())
 	return wire.OK
 }
 
@@ -224,7 +226,9 @@ func (m *Machine) store(v *wire.View) transport.Status {
 	return transport.Scatter(m.Host, m.recv.SGE, GRHLen, v.Payload, &m.scr)
 }
 
-func (m *Machine) finish(wc *transport.WC, solicited bool) {
+func (m *Machine) finish(c transport.WC, solicited bool) {
+	wc := &m.wc
+	*wc = c
 	wc.ID, wc.QPN = m.recv.ID, m.Attr.QPN
 	m.held = false
 	m.Recv.Queue.Retire(1)
@@ -283,7 +287,7 @@ func (m *Machine) Flush(now transport.Time) {
 	}
 	for m.held || m.Recv.Queue.Fetch(&m.recv) {
 		m.held = true
-		m.finish(&transport.WC{Status: transport.StatusFlush}, false)
+		m.finish(transport.WC{Status: transport.StatusFlush}, false)
 	}
 }
 
