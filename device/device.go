@@ -75,6 +75,9 @@ func Open(ep link.Endpoint, o Options) (*Device, error) {
 	}
 	d.counters.Drops = make([]stats.Counter, wire.Faults)
 	d.start = d.clock.Now()
+	if o.Stepped {
+		d.clock = stepClock{d}
+	}
 	info := ep.Info()
 	if ActiveMTU(info.MTU) == 0 {
 		return nil, &OpError{"open_device", info.Name, because(EINVAL, "link MTU %d is too small: the smallest IB MTU, 256, needs %d", info.MTU, 256+headerRoom)}
@@ -98,7 +101,7 @@ func Open(ep link.Endpoint, o Options) (*Device, error) {
 		d.wg.Add(1)
 		go d.receiveLoop(src, b)
 	}
-	ep.Watch(d.follow)
+	port.Watch(d.follow)
 	return d, nil
 }
 
@@ -123,9 +126,6 @@ func (d *Device) follow() {
 
 // now returns the time since Open, from 1 on.
 func (d *Device) now() transport.Time {
-	if d.opts.Stepped {
-		return transport.Time(d.stepNow.Load()) + 1
-	}
 	return transport.Time(d.clock.Now().Sub(d.start)) + 1
 }
 
@@ -140,14 +140,16 @@ func (d *Device) Port() *link.Port { return d.port }
 // Counters returns the device's counters.
 func (d *Device) Counters() *stats.Device { return &d.counters }
 
-// Statistics lists all counters by name.
+// Statistics lists all counters by name, those of the link behind those of the
+// device.
 func (d *Device) Statistics() []stats.Value {
-	return d.counters.Values(func(i int) string {
+	v := d.counters.Values(func(i int) string {
 		if i == int(wire.OK) {
 			return ""
 		}
 		return wire.Fault(i).String()
 	})
+	return append(v, d.port.Counters()...)
 }
 
 // Query describes the device (ibv_query_device).

@@ -3,6 +3,7 @@ package device
 import (
 	"time"
 
+	"github.com/softnic/softnic/clock"
 	"github.com/softnic/softnic/transport"
 )
 
@@ -27,16 +28,33 @@ func (d *Device) Step(now time.Time) (next time.Time, ok bool) {
 		}
 		q.mu.Unlock()
 	}
-	if at == 0 {
-		return time.Time{}, false
+	next, ok = d.port.Next()
+	if at != 0 {
+		if t := d.start.Add(duration(at - 1)); !ok || t.Before(next) {
+			next, ok = t, true
+		}
 	}
-	return d.start.Add(duration(at - 1)), true
+	return next, ok
 }
+
+// stepClock is the clock of a stepped device: it shows the time of the last
+// Step. Nothing calls back in a stepped device.
+type stepClock struct{ d *Device }
+
+func (c stepClock) Now() time.Time { return c.d.start.Add(time.Duration(c.d.stepNow.Load())) }
+
+func (c stepClock) AfterFunc(time.Duration, func()) clock.Timer { return noTimer{} }
+
+type noTimer struct{}
+
+func (noTimer) Reset(time.Duration) bool { return false }
+func (noTimer) Stop() bool               { return false }
 
 // stepOnce does one round of everything; it reports whether there was anything
 // to do.
 func (d *Device) stepOnce() bool {
 	busy := false
+	d.port.Flush(d.clock.Now())
 	for i, src := range d.port.Sources() {
 		if err := src.Recv(d.batches[i], false); err == nil && len(d.batches[i].Packets) > 0 {
 			busy = true
