@@ -1,0 +1,225 @@
+package capture
+
+import (
+	"errors"
+	"io"
+	"sync"
+	"time"
+)
+
+const (
+	// flushEvery is how long a record may wait before it is written, so that somebody
+	// who follows the file sees it; and how seldom a busy port wakes the writing
+	// goroutine, since a wake costs more than a packet.
+	flushEvery = 50 * time.Millisecond
+	// flushSize is how much may wait before it is written earlier than that.
+	flushSize = 256 << 10
+	// window is how late a record may come for its time. A received packet is recorded when
+	// the device has handled its burst, after what was sent in answer to it.
+	window = 5 * time.Millisecond
+	// defaultLimit bounds what waits to be written.
+	defaultLimit = 32 << 20
+)
+
+var errClosed = errors.New("capture: closed")
+
+// spool puts encoded records into the order of time and writes them, on a goroutine of its
+// own: that of a timer, which runs only while something waits.
+type spool struct {
+	w     io.Writer
+	limit int
+	block bool // rather write than lose
+
+	mu     sync.Mutex
+	in     []record // came since the last flush
+	cur    *chunk   // has room for the next record; may be nil
+	free   []*chunk
+	size   int // of all records that wait
+	armed  bool
+	closed bool
+	err    error // of writing: the end
+	timer  *time.Timer
+
+	wmu   sync.Mutex // taken before mu: writing
+	taken []record   // what was in
+	held  []record   // in order of time, and too young to be written
+	first int        // first of held that is not written
+	out   []byte
+}
+
+// record is an encoded record.
+type record struct {
+	when    int64 // ns
+	c       *chunk
+	from, n int // place in c.buf
+}
+
+// chunk is memory that records share.
+type chunk struct {
+	buf  []byte
+	left int // records in it that are not written
+}
+
+// put adds a record, which encode appends to its argument; it reports whether there was room.
+func (s *spool) put(when time.Time, encode func(dst []byte) []byte) bool {
+	s.mu.Lock()
+	for s.block && s.size > s.limit && s.err == nil && !s.closed {
+		s.mu.Unlock()
+		s.flush(true)
+		s.mu.Lock()
+	}
+	defer s.mu.Unlock()
+	if s.closed || s.err != nil || s.size > s.limit {
+		return false
+	}
+	if s.cur == nil {
+		if n := len(s.free); n > 0 {
+			s.cur = s.free[n-1]
+			s.free = s.free[:n-1]
+		} else {
+			s.cur = &chunk{buf: make([]byte, 0, flushSize+flushSize/8)}
+		}
+	}
+	c := s.cur
+	from := len(c.buf)
+	c.buf = encode(c.buf)
+	c.left++
+	n := len(c.buf) - from
+	s.in = append(s.in, record{when.UnixNano(), c, from, n})
+	s.size += n
+	if !s.armed {
+		s.arm(flushEvery)
+	}
+	if len(c.buf) >= flushSize {
+		s.cur = nil
+		s.arm(0)
+	}
+	return true
+}
+
+// arm has flush called; mu is held.
+func (s *spool) arm(d time.Duration) {
+	s.armed = true
+	if s.timer == nil {
+		s.timer = time.AfterFunc(d, func() { s.flush(false) })
+	} else {
+		s.timer.Reset(d)
+	}
+}
+
+// flush writes what is old enough, or everything.
+func (s *spool) flush(all bool) {
+	s.wmu.Lock()
+	defer s.wmu.Unlock()
+	s.mu.Lock()
+	s.armed = false
+	s.in, s.taken = s.taken[:0], s.in
+	s.cur = nil
+	all = all || len(s.taken) == 0 || s.size > s.limit/2
+	s.mu.Unlock()
+
+	for _, r := range s.taken {
+		s.insert(r)
+	}
+	clear(s.taken)
+	err := s.write(all)
+
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err != nil && s.err == nil {
+		s.err = err
+	}
+	if s.first < len(s.held) && !s.armed && !s.closed && s.err == nil {
+		s.arm(flushEvery)
+	}
+}
+
+// insert puts a record into its place, which is nearly always near the end.
+func (s *spool) insert(r record) {
+	s.held = append(s.held, r)
+	for i := len(s.held) - 1; i > s.first && s.held[i-1].when > r.when; i-- {
+		s.held[i-1], s.held[i] = s.held[i], s.held[i-1]
+	}
+}
+
+// write writes what is held and not younger than the window.
+func (s *spool) write(all bool) error {
+	if s.first == len(s.held) {
+		return nil
+	}
+	limit := s.held[len(s.held)-1].when
+	if !all {
+		limit -= int64(window)
+	}
+	for s.first < len(s.held) && s.held[s.first].when <= limit {
+		s.out = s.out[:0]
+		from := s.first
+		for ; s.first < len(s.held) && s.held[s.first].when <= limit && len(s.out) < flushSize; s.first++ {
+			r := &s.held[s.first]
+			s.out = append(s.out, r.c.buf[r.from:r.from+r.n]...)
+		}
+		if _, err := s.w.Write(s.out); err != nil {
+			return err
+		}
+		s.mu.Lock()
+		s.size -= len(s.out)
+		for _, r := range s.held[from:s.first] {
+			if r.c.left--; r.c.left == 0 && r.c != s.cur {
+				r.c.buf = r.c.buf[:0]
+				s.free = append(s.free, r.c)
+			}
+		}
+		s.mu.Unlock()
+	}
+	if s.first > len(s.held)/2 {
+		n := copy(s.held, s.held[s.first:])
+		clear(s.held[n:])
+		s.held, s.first = s.held[:n], 0
+	}
+	return nil
+}
+
+// direct writes data before all records that come later.
+func (s *spool) direct(data []byte) error {
+	s.wmu.Lock()
+	defer s.wmu.Unlock()
+	s.mu.Lock()
+	err := s.err
+	if s.closed {
+		err = errClosed
+	}
+	s.mu.Unlock()
+	if err == nil {
+		_, err = s.w.Write(data)
+	}
+	return err
+}
+
+// error returns the error that ended writing.
+func (s *spool) error() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.err
+}
+
+// close writes everything and last what end gives.
+func (s *spool) close(end func() []byte) error {
+	s.mu.Lock()
+	was := s.closed
+	s.closed = true
+	if s.timer != nil {
+		s.timer.Stop()
+	}
+	s.mu.Unlock()
+	if was {
+		return s.error()
+	}
+	s.flush(true)
+	s.wmu.Lock()
+	defer s.wmu.Unlock()
+	err := s.error()
+	if err == nil && end != nil {
+		_, err = s.w.Write(end())
+	}
+	return err
+}

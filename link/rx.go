@@ -1,0 +1,170 @@
+package link
+
+import (
+	"sync"
+	"time"
+
+	"github.com/softnic/softnic/link/impair"
+	"github.com/softnic/softnic/wire"
+)
+
+// rxState is the receiving half of a port.
+type rxState struct {
+	mu     sync.Mutex
+	held   holder[later]
+	closed bool
+}
+
+// Parse fills View and Fault of every packet of a batch, ICRC included, and applies
+// receive impairment. A packet that impairment drops or holds back has the fault Impaired.
+func (p *Port) Parse(b *Batch) {
+	v := p.view.Load()
+	active := p.rules.Active(impair.Rx)
+	for i := range b.Packets {
+		pk := &b.Packets[i]
+		pk.Fault = p.parse(v, pk)
+		if active && pk.Fault == wire.OK && !pk.passed {
+			p.impairRx(b, pk)
+		}
+	}
+	if active {
+		p.rx.mu.Lock()
+		p.armRx()
+		p.rx.mu.Unlock()
+	}
+}
+
+func (p *Port) parse(v *portView, pk *Packet) wire.Fault {
+	var f wire.Fault
+	switch {
+	case pk.Frame == nil:
+		f = wire.ParseSplit(pk.Net, pk.IB, false, &pk.View)
+	case v.info.Ethernet:
+		f = wire.ParseEthernet(pk.Frame, &pk.View)
+	default:
+		f = wire.ParseIP(pk.Frame, &pk.View)
+	}
+	// A reserved opcode is a verdict on a whole packet, and one that RC answers: it is
+	// believed only if the ICRC is right. Other faults end here.
+	if f != wire.OK && f != wire.ReservedOpcode || wire.CheckICRC(&pk.View) {
+		return f
+	}
+	if p.noICRC {
+		p.count.icrcIgnored.Inc()
+		return f
+	}
+	return wire.ICRC
+}
+
+// impairRx applies the rules to a packet. What is to come later or twice goes
+// through the loop, after this batch has been handled or when it is due.
+func (p *Port) impairRx(b *Batch, pk *Packet) {
+	v := &pk.View
+	e := p.rules.Apply(impair.Rx, v.Src(), v.BTH())
+	if e.Drop || e.Delay > 0 || e.Reorder {
+		p.count.impairedRx.Inc()
+		pk.Fault, pk.note = wire.Impaired, e.Rule
+	}
+	if e.Drop {
+		return
+	}
+	p.rx.mu.Lock()
+	defer p.rx.mu.Unlock()
+	switch {
+	case e.Delay > 0 || e.Reorder:
+		for range 1 + e.Duplicate {
+			if p.rx.held.full() || p.rx.closed {
+				p.count.overflow.Inc()
+				return
+			}
+			if l := copyView(v, ""); e.Delay > 0 {
+				p.rx.held.delay(l, p.clk.Now().Add(e.Delay))
+			} else {
+				p.rx.held.swap(l, p.clk.Now().Add(reorderWait))
+			}
+		}
+	default:
+		for range e.Duplicate {
+			b.later = append(b.later, copyView(v, e.Rule))
+		}
+		for {
+			l, ok := p.rx.held.overtaken()
+			if !ok {
+				break
+			}
+			b.later = append(b.later, l)
+		}
+	}
+}
+
+func copyView(v *wire.View, note string) later {
+	f := make([]byte, 0, len(v.Eth)+len(v.Net)+len(v.IB))
+	f = append(f, v.Eth...)
+	f = append(f, v.Net...)
+	return later{append(f, v.IB...), note}
+}
+
+// Done tells the port the verdicts on a batch, after the device has handled it: they go
+// to the capture.
+func (p *Port) Done(b *Batch) {
+	if s := p.sink.Load(); s != nil {
+		for i := range b.Packets {
+			b.capture(*s, &b.Packets[i])
+		}
+	}
+	if len(b.later) > 0 {
+		p.inject(b)
+	}
+}
+
+func (b *Batch) capture(s Sink, pk *Packet) {
+	b.rec = Record{When: pk.When, Dir: Rx, Fault: pk.Fault, Note: pk.note}
+	v := &pk.View
+	switch n := len(v.Eth) + len(v.Net) + len(v.IB); {
+	case pk.Frame == nil:
+		b.rec.Net, b.rec.Head = pk.Net, pk.IB
+	case len(v.IB) > 0:
+		b.rec.Eth, b.rec.Net, b.rec.Head = v.Eth, v.Net, v.IB
+		b.rec.Tail = pk.Frame[n:] // what a short Ethernet frame was filled up with
+	default:
+		b.rec.Net = pk.Frame
+	}
+	s.Capture(&b.rec)
+	b.rec = Record{}
+}
+
+// inject puts what a batch left for later into the loop.
+func (p *Port) inject(b *Batch) {
+	for i := range b.later {
+		p.deliver(b.later[i])
+		b.later[i] = later{}
+	}
+	b.later = b.later[:0]
+}
+
+func (p *Port) deliver(l later) {
+	p.loop.put(item{passed: true, note: l.note}, func(dst []byte) []byte { return append(dst, l.frame...) })
+}
+
+// flushRx delivers what is due; the timer calls it, and Flush.
+func (p *Port) flushRx(now time.Time) {
+	p.rx.mu.Lock()
+	defer p.rx.mu.Unlock()
+	if p.rx.closed || p.rx.held.empty() {
+		return
+	}
+	for {
+		l, ok := p.rx.held.pop(now)
+		if !ok {
+			break
+		}
+		p.deliver(l)
+	}
+	p.armRx()
+}
+
+func (p *Port) armRx() {
+	if !p.inline && !p.rx.held.empty() && !p.rx.closed {
+		p.rx.held.arm(p.clk, func() { p.flushRx(p.clk.Now()) })
+	}
+}

@@ -1,0 +1,63 @@
+package link
+
+import (
+	"time"
+
+	"github.com/softnic/softnic/wire"
+)
+
+// Sink takes a record of every packet that passes a port, or does not:
+// capture files, packet logs, tests.
+//
+// Capture is called from the sending and the receiving goroutines at once, with
+// a lock of the port held: it must not block for long and must not call the port.
+// The record and all that it points to are valid only during the call.
+type Sink interface {
+	Capture(r *Record)
+}
+
+// Direction says which way a packet went.
+type Direction uint8
+
+// The directions, seen from the device.
+const (
+	Tx Direction = iota
+	Rx
+)
+
+// Record is one packet as a port saw it. Its bytes are Eth, Net, Head, Data and Tail
+// in this order.
+type Record struct {
+	When  time.Time  // when it was handed to the endpoint, or when it arrived
+	Dir   Direction  // which way it went or would have gone
+	Fault wire.Fault // OK; why it was dropped; Impaired: dropped or held back on purpose
+	Cause wire.Cause // why it was sent; Tx only
+	Round int        // how often its PSN was sent before; Tx only
+	Note  string     // the impairment rule that touched it, or other words for people; mostly empty
+
+	Eth  []byte   // Ethernet header, empty where the link has none
+	Net  []byte   // IP and UDP header; all bytes of a packet that could not be parsed
+	Head []byte   // from the BTH on: the headers (Tx) or everything (Rx)
+	Data [][]byte // payload; Tx only
+	Tail []byte   // pad and ICRC (Tx), or bytes behind the IP packet (Rx)
+}
+
+// Len returns the length of the record's packet in bytes.
+func (r *Record) Len() int {
+	n := len(r.Eth) + len(r.Net) + len(r.Head) + len(r.Tail)
+	for _, d := range r.Data {
+		n += len(d)
+	}
+	return n
+}
+
+// AppendTo appends the packet's bytes to dst.
+func (r *Record) AppendTo(dst []byte) []byte {
+	dst = append(dst, r.Eth...)
+	dst = append(dst, r.Net...)
+	dst = append(dst, r.Head...)
+	for _, d := range r.Data {
+		dst = append(dst, d...)
+	}
+	return append(dst, r.Tail...)
+}

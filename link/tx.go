@@ -1,0 +1,308 @@
+package link
+
+import (
+	"encoding/binary"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/softnic/softnic/link/impair"
+	"github.com/softnic/softnic/wire"
+)
+
+// ringLen is how many frames go to the endpoint in one call.
+const ringLen = 64
+
+// maxBurst bounds the UDP payload of a burst: the kernel wants a burst with its
+// headers to fit into one IP packet.
+const maxBurst = 65535 - wire.MaxNetLen
+
+// txState is the sending half of a port.
+type txState struct {
+	mu     sync.Mutex
+	ring   []Frame
+	list   []*Frame // framed, in order; element i is &ring[i]
+	all    []*Frame // pointers to the whole ring; list is a prefix of it
+	now    time.Time
+	held   holder[*wire.Packet]
+	rec    Record
+	closed bool
+
+	// the burst under construction
+	path  *wire.Path
+	open  bool
+	segs  int
+	size  int // length of all but the last
+	bytes int
+}
+
+func (t *txState) init() {
+	t.ring = make([]Frame, ringLen)
+	t.all = make([]*Frame, ringLen)
+	for i := range t.ring {
+		t.all[i] = &t.ring[i]
+	}
+	t.list = t.all[:0]
+}
+
+// Send impairs, frames, captures and transmits the packets in order. It keeps none
+// of them. What the network refuses is lost as on any wire; the error is
+// net.ErrClosed.
+func (p *Port) Send(pkts []*wire.Packet) error {
+	t := &p.tx
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed {
+		return net.ErrClosed
+	}
+	v := p.view.Load()
+	t.now = time.Time{}
+	if p.inline && !t.held.empty() {
+		p.release(v, p.txNow())
+	}
+	if !p.rules.Active(impair.Tx) {
+		for _, pk := range pkts {
+			p.emit(v, pk, "")
+		}
+		if len(t.held.behind) > 0 && len(pkts) > 0 { // the rule is gone, its packets are not
+			p.emitOvertaken(v)
+		}
+		return p.transmit(v)
+	}
+	for _, pk := range pkts {
+		p.impairTx(v, pk)
+	}
+	err := p.transmit(v)
+	p.armTx()
+	return err
+}
+
+// txNow is the time of the send under way.
+func (p *Port) txNow() time.Time {
+	if p.tx.now.IsZero() {
+		p.tx.now = p.clk.Now()
+	}
+	return p.tx.now
+}
+
+// impairTx is the packet stage: it comes before framing, because the IP ID is the index
+// in the burst and the ICRC covers it.
+func (p *Port) impairTx(v *portView, pk *wire.Packet) {
+	t := &p.tx
+	e := p.rules.Apply(impair.Tx, pk.Path.Dst, pk.BTH())
+	if e.Drop || e.Delay > 0 || e.Reorder {
+		p.count.impairedTx.Inc()
+		p.captureUnsent(v, pk, wire.Impaired, e.Rule)
+	}
+	switch {
+	case e.Drop:
+		return
+	case e.Delay > 0 || e.Reorder:
+		for range 1 + e.Duplicate {
+			if t.held.full() {
+				p.count.overflow.Inc()
+				return
+			}
+			if e.Delay > 0 {
+				t.held.delay(copyPacket(pk), p.txNow().Add(e.Delay))
+			} else {
+				t.held.swap(copyPacket(pk), p.txNow().Add(reorderWait))
+			}
+		}
+		return
+	}
+	p.emit(v, pk, "")
+	for range e.Duplicate {
+		p.emit(v, pk, e.Rule)
+	}
+	p.emitOvertaken(v)
+}
+
+// copyPacket copies a packet with its payload, for longer than the call that brought it.
+func copyPacket(pk *wire.Packet) *wire.Packet {
+	c, path := *pk, *pk.Path
+	c.Path = &path
+	data := make([]byte, 0, pk.Size)
+	for _, d := range pk.Data {
+		data = append(data, d...)
+	}
+	c.Data = [][]byte{data}
+	return &c
+}
+
+// emitOvertaken sends what waited for a packet to pass.
+func (p *Port) emitOvertaken(v *portView) {
+	for {
+		pk, ok := p.tx.held.overtaken()
+		if !ok {
+			return
+		}
+		p.emit(v, pk, "")
+	}
+}
+
+// release sends what is due.
+func (p *Port) release(v *portView, now time.Time) {
+	for {
+		pk, ok := p.tx.held.pop(now)
+		if !ok {
+			return
+		}
+		p.emit(v, pk, "")
+	}
+}
+
+// flushTx is release from outside a send; the timer calls it, and Flush.
+func (p *Port) flushTx(now time.Time) {
+	t := &p.tx
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed || t.held.empty() {
+		return
+	}
+	v := p.view.Load()
+	t.now = now
+	p.release(v, now)
+	if err := p.transmit(v); err != nil {
+		p.log.Debug("delayed packets not sent", "err", err)
+	}
+	p.armTx()
+}
+
+func (p *Port) armTx() {
+	if !p.inline && !p.tx.held.empty() {
+		p.tx.held.arm(p.clk, func() { p.flushTx(p.clk.Now()) })
+	}
+}
+
+// emit frames a packet and puts it into the ring or, if it is for the device itself, into
+// the loop.
+func (p *Port) emit(v *portView, pk *wire.Packet, note string) {
+	t := &p.tx
+	if pk.Path.NetLen()+pk.IBLen() > v.info.MTU {
+		p.count.tooLong.Inc()
+		p.log.Debug("packet exceeds the MTU of the link", "length", pk.Path.NetLen()+pk.IBLen(), "mtu", v.info.MTU)
+		p.captureUnsent(v, pk, wire.TooLong, "exceeds the MTU of the link")
+		return
+	}
+	if len(t.list) == len(t.ring) {
+		_ = p.transmit(v) // a closed endpoint shows again at the next call
+	}
+	f := t.all[len(t.list)]
+	if v.isLocal(pk.Path.Dst) {
+		f.frame(v, pk, 0)
+		if s := p.sink.Load(); s != nil {
+			f.note = note
+			t.capture(*s, p.txNow(), f, wire.OK)
+		}
+		p.loop.Put(0, f.AppendTo)
+		f.clear()
+		return
+	}
+	f.frame(v, pk, t.segment(pk, v.info.MaxSegs))
+	f.note = note
+	// The byte stage of impairment (corrupt, CE mark) belongs here: the frame is
+	// sealed, and what it changes is what the capture has to show.
+	t.list = t.all[:len(t.list)+1]
+}
+
+// segment returns the place of a packet in the burst under construction, or begins
+// a new one.
+func (t *txState) segment(pk *wire.Packet, maxSegs int) int {
+	n := pk.IBLen()
+	if t.open && t.segs < maxSegs && n <= t.size && t.bytes+n <= maxBurst &&
+		(t.path == pk.Path || *t.path == *pk.Path) {
+		t.segs++
+		t.bytes += n
+		t.open = n == t.size // a shorter one is the last
+		return t.segs - 1
+	}
+	t.path, t.open, t.segs, t.size, t.bytes = pk.Path, maxSegs > 1, 1, n, n
+	return 0
+}
+
+// transmit hands the ring to the endpoint. The capture comes after it, with the time
+// before it: the endpoint fills in the Ethernet addresses.
+func (p *Port) transmit(v *portView) error {
+	t := &p.tx
+	t.open, t.path = false, nil
+	if len(t.list) == 0 {
+		return nil
+	}
+	s := p.sink.Load()
+	if s != nil {
+		p.txNow()
+	}
+	err := p.ep.Send(t.list)
+	for _, f := range t.list {
+		if s != nil && err == nil {
+			t.capture(*s, t.now, f, wire.OK)
+		}
+		f.clear()
+	}
+	t.list = t.all[:0]
+	return err
+}
+
+// captureUnsent records a packet that is not going to be sent, or not now.
+func (p *Port) captureUnsent(v *portView, pk *wire.Packet, why wire.Fault, note string) {
+	s := p.sink.Load()
+	if s == nil {
+		return
+	}
+	var f Frame
+	f.frame(v, pk, 0)
+	f.note = note
+	p.tx.capture(*s, p.txNow(), &f, why)
+}
+
+func (t *txState) capture(s Sink, when time.Time, f *Frame, why wire.Fault) {
+	t.rec = Record{
+		When: when, Dir: Tx, Fault: why, Cause: f.Cause, Round: f.Round, Note: f.note,
+		Eth: f.Eth, Net: f.Net, Head: f.Head[:f.Len], Data: f.Data, Tail: f.Tail,
+	}
+	s.Capture(&t.rec)
+	t.rec = Record{}
+}
+
+// frame makes f the frame of pk at place id of its burst.
+func (f *Frame) frame(v *portView, pk *wire.Packet, id int) {
+	if v.info.SrcPort != 0 && pk.Path.SrcPort != v.info.SrcPort {
+		// Paths are shared and packets are the engine's: change copies.
+		f.path, f.own = *pk.Path, *pk
+		f.path.SrcPort, f.own.Path = v.info.SrcPort, &f.path
+		pk = &f.own
+	}
+	f.Packet, f.Segment = pk, id
+	n := pk.Path.NetLen()
+	f.Net = f.buf[wire.EthLen : wire.EthLen+n]
+	tail := f.buf[wire.EthLen+wire.MaxNetLen:]
+	f.Tail = tail[:pk.Seal(f.Net, uint16(id), tail)]
+	if v.info.Ethernet {
+		f.Eth = f.buf[:wire.EthLen]
+		copy(f.Eth, v.info.MAC)
+		copy(f.Eth[6:], v.info.MAC)
+		binary.BigEndian.PutUint16(f.Eth[12:], pk.Path.EtherType())
+	}
+}
+
+// clear drops references to memory that is not the port's.
+func (f *Frame) clear() {
+	f.Packet, f.own.Data, f.own.Path, f.Eth, f.note = nil, nil, nil, nil, ""
+}
+
+// AppendTo appends the bytes of the frame to dst.
+func (f *Frame) AppendTo(dst []byte) []byte {
+	dst = append(dst, f.Eth...)
+	return f.AppendIP(dst)
+}
+
+// AppendIP appends the bytes of the frame to dst, without Ethernet header.
+func (f *Frame) AppendIP(dst []byte) []byte {
+	dst = append(dst, f.Net...)
+	dst = append(dst, f.Head[:f.Len]...)
+	for _, d := range f.Data {
+		dst = append(dst, d...)
+	}
+	return append(dst, f.Tail...)
+}

@@ -1,0 +1,198 @@
+package udp
+
+import (
+	"encoding/binary"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/softnic/softnic/link"
+	"github.com/softnic/softnic/wire"
+)
+
+// maxIov is the kernel's limit of pieces per message (UIO_MAXIOV).
+const maxIov = 1024
+
+// txControl holds two control messages of an int each: TOS and TTL.
+const txControl = 64
+
+// sender keeps what sendmmsg needs between calls. The port sees to it that there is one at a time.
+type sender struct {
+	try     func(fd uintptr) bool // trySend, as a value made once
+	msgs    []mmsghdr
+	iovs    []unix.Iovec
+	names   []unix.RawSockaddrInet6 // also large enough for IPv4
+	control [][txControl]byte
+	next    int // first message not yet taken by the kernel
+	errs    []unix.Errno
+}
+
+// Send transmits the frames. What the host refuses for one destination does not keep the
+// others back.
+func (e *Endpoint) Send(frames []*link.Frame) error {
+	t := &e.tx
+	pieces := 0
+	for _, f := range frames {
+		pieces += len(f.Data) + 2
+	}
+	// Everything that messages point to must be in place before the first pointer is taken.
+	if cap(t.iovs) < pieces {
+		t.iovs = make([]unix.Iovec, 0, 2*pieces)
+	}
+	if cap(t.msgs) < len(frames) {
+		n := max(len(frames), 64)
+		t.msgs, t.names, t.control = make([]mmsghdr, 0, n), make([]unix.RawSockaddrInet6, n), make([][txControl]byte, n)
+	}
+	t.iovs, t.msgs, t.next = t.iovs[:0], t.msgs[:0], 0
+	for len(frames) > 0 {
+		// One message for a burst: with MaxSegs 1 that is one frame. UDP_SEGMENT and
+		// a larger MaxSegs are all that GSO will need here.
+		n := 1
+		for n < len(frames) && frames[n].Segment > 0 {
+			n++
+		}
+		e.addBurst(frames[:n])
+		frames = frames[n:]
+	}
+	err := e.raw.Write(t.try)
+	clear(t.iovs) // the payload is not ours to keep alive
+	for _, errno := range t.errs {
+		e.countError(errno)
+	}
+	t.errs = t.errs[:0]
+	return closedError(err)
+}
+
+// addBurst makes a message of the frames of a burst.
+func (e *Endpoint) addBurst(burst []*link.Frame) {
+	t := &e.tx
+	p := burst[0].Path
+	switch {
+	case p.Dst.Is6() != e.six:
+		e.count.unreachable.Add(len(burst))
+		return
+	case p.Src != e.addr.Addr().WithZone(""):
+		// the host would put the socket's address into the header, and the ICRC would be wrong
+		e.count.wrongSource.Add(len(burst))
+		return
+	}
+	i := len(t.msgs)
+	first := len(t.iovs)
+	for _, f := range burst {
+		t.addPiece(f.Head[:f.Len])
+		for _, d := range f.Data {
+			t.addPiece(d)
+		}
+		t.addPiece(f.Tail)
+	}
+	if len(t.iovs)-first > maxIov {
+		clear(t.iovs[first:])
+		t.iovs = t.iovs[:first]
+		e.count.tooLong.Add(len(burst))
+		return
+	}
+	t.msgs = t.msgs[:i+1]
+	h := &t.msgs[i].hdr
+	*h = unix.Msghdr{Iov: &t.iovs[first], Name: (*byte)(unsafe.Pointer(&t.names[i]))}
+	h.SetIovlen(len(t.iovs) - first)
+	h.Namelen = e.putName(&t.names[i], p)
+	if n := e.putControl(t.control[i][:], p); n > 0 {
+		h.Control = &t.control[i][0]
+		h.SetControllen(n)
+	}
+}
+
+func (t *sender) addPiece(b []byte) {
+	if len(b) == 0 {
+		return
+	}
+	v := unix.Iovec{Base: &b[0]}
+	v.SetLen(len(b))
+	t.iovs = append(t.iovs, v)
+}
+
+// putName writes the destination and returns its length.
+func (e *Endpoint) putName(n *unix.RawSockaddrInet6, p *wire.Path) uint32 {
+	port := p.DstPort
+	if port == 0 {
+		port = wire.Port
+	}
+	if !e.six {
+		n4 := (*unix.RawSockaddrInet4)(unsafe.Pointer(n))
+		*n4 = unix.RawSockaddrInet4{Family: unix.AF_INET, Addr: p.Dst.As4()}
+		binary.BigEndian.PutUint16((*[2]byte)(unsafe.Pointer(&n4.Port))[:], port)
+		return unix.SizeofSockaddrInet4
+	}
+	*n = unix.RawSockaddrInet6{Family: unix.AF_INET6, Addr: p.Dst.As16()}
+	binary.BigEndian.PutUint16((*[2]byte)(unsafe.Pointer(&n.Port))[:], port)
+	if p.Dst.IsLinkLocalUnicast() || p.Dst.IsLinkLocalMulticast() {
+		n.Scope_id = e.scope
+	}
+	return unix.SizeofSockaddrInet6
+}
+
+// putControl writes TOS and TTL where they differ from the socket's, and returns the length.
+func (e *Endpoint) putControl(b []byte, p *wire.Path) (n int) {
+	level, tos, ttl := int32(unix.IPPROTO_IP), int32(unix.IP_TOS), int32(unix.IP_TTL)
+	if e.six {
+		level, tos, ttl = unix.IPPROTO_IPV6, unix.IPV6_TCLASS, unix.IPV6_HOPLIMIT
+	}
+	if p.TClass != 0 {
+		n += putInt(b[n:], level, tos, p.TClass)
+	}
+	if p.HopLimit != 0 && p.HopLimit != 64 {
+		n += putInt(b[n:], level, ttl, p.HopLimit)
+	}
+	return n
+}
+
+// putInt writes a control message that holds an int.
+func putInt(b []byte, level, typ int32, v uint8) int {
+	h := (*unix.Cmsghdr)(unsafe.Pointer(&b[0]))
+	h.Level, h.Type = level, typ
+	h.SetLen(unix.CmsgLen(4))
+	binary.NativeEndian.PutUint32(b[unix.CmsgLen(0):], uint32(v))
+	return unix.CmsgSpace(4)
+}
+
+// trySend is called by the poller until it returns true.
+func (e *Endpoint) trySend(fd uintptr) bool {
+	t := &e.tx
+	for t.next < len(t.msgs) {
+		n, _, errno := unix.Syscall6(unix.SYS_SENDMMSG, fd, uintptr(unsafe.Pointer(&t.msgs[t.next])),
+			uintptr(len(t.msgs)-t.next), unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, 0, 0)
+		switch errno {
+		case 0:
+			t.next += int(n)
+		case unix.EINTR:
+		case unix.EAGAIN:
+			// The send buffer is full: wait as a NIC waits for its wire. Close ends it.
+			return false
+		default:
+			// sendmmsg fails only on the first message of the call; the others get their turn.
+			t.errs = append(t.errs, errno)
+			t.next++
+		}
+	}
+	return true
+}
+
+func (e *Endpoint) countError(errno unix.Errno) {
+	c := &e.count
+	switch errno {
+	case unix.ENOBUFS, unix.ENOMEM:
+		c.noBuffer.Inc()
+	case unix.ECONNREFUSED:
+		c.refused.Inc()
+	case unix.EMSGSIZE:
+		c.tooLong.Inc()
+	case unix.EPERM, unix.EACCES:
+		c.denied.Inc()
+	case unix.ENETUNREACH, unix.EHOSTUNREACH, unix.ENETDOWN, unix.EHOSTDOWN, unix.EADDRNOTAVAIL, unix.EINVAL:
+		// EINVAL: from a loopback address to one that is not on this host
+		c.unreachable.Inc()
+	default:
+		c.failed.Inc()
+	}
+	e.log.Debug("packet not sent", "err", errno)
+}

@@ -1,0 +1,152 @@
+package udp
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"os"
+	"strconv"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// socket is the system's part of an endpoint: the socket under the runtime's poller, which
+// wakes a blocked Recv on Close, and the batch calls on its descriptor.
+type socket struct {
+	conn  *net.UDPConn
+	raw   syscall.RawConn
+	six   bool
+	own   []byte // its address
+	scope uint32 // interface of a link-local IPv6 address
+	tx    sender
+	rx    receiver
+}
+
+// missing in x/sys/unix: linux/udp.h, linux/in6.h
+const (
+	udpNoCheck6Tx = 101
+	udpNoCheck6Rx = 102
+	ipv6FlowInfo  = 11
+)
+
+func (e *Endpoint) open(addr netip.AddrPort, buffer int) error {
+	e.six, e.own = addr.Addr().Is6(), addr.Addr().AsSlice()
+	conn, err := listen(addr)
+	if err != nil {
+		return err
+	}
+	e.conn = conn
+	if e.raw, err = conn.SyscallConn(); err != nil {
+		conn.Close()
+		return err
+	}
+	if z := addr.Addr().Zone(); z != "" {
+		if ifi, err := net.InterfaceByName(z); err == nil {
+			e.scope = uint32(ifi.Index)
+		} else if n, err := strconv.Atoi(z); err == nil {
+			e.scope = uint32(n)
+		}
+	}
+	e.tx.try, e.rx.try = e.trySend, e.tryRecv
+	return e.raw.Control(func(fd uintptr) { e.setBuffers(int(fd), buffer) })
+}
+
+// listen returns a socket with the options that the ICRC depends on. Verification uses it too.
+func listen(addr netip.AddrPort) (*net.UDPConn, error) {
+	network := "udp4"
+	if addr.Addr().Is6() {
+		network = "udp6"
+	}
+	lc := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
+		var err error
+		if cerr := c.Control(func(fd uintptr) { err = setOptions(int(fd), network == "udp6") }); cerr != nil {
+			return cerr
+		}
+		return err
+	}}
+	c, err := lc.ListenPacket(context.Background(), network, addr.String())
+	if err != nil {
+		return nil, err
+	}
+	return c.(*net.UDPConn), nil
+}
+
+// setOptions makes the host send what the framer assumes: DF, ID 0, no UDP checksum,
+// and hop limit 64 unless a packet says otherwise. UDP_SEGMENT, when it comes, wants the
+// checksum back; the ICRC does not cover it.
+func setOptions(fd int, six bool) error {
+	level, name, do, what := unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_DO, "IP_MTU_DISCOVER"
+	if six {
+		level, name, do, what = unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_DO, "IPV6_MTU_DISCOVER"
+	}
+	if err := unix.SetsockoptInt(fd, level, name, do); err != nil {
+		return os.NewSyscallError("setsockopt "+what, err)
+	}
+	// Without the others, on a kernel that imitates Linux, most of it works still: the header
+	// of a received packet is then filled with what is usual.
+	type opt struct{ level, name, value int }
+	opts := []opt{
+		{unix.IPPROTO_IP, unix.IP_PKTINFO, 1},
+		{unix.IPPROTO_IP, unix.IP_RECVTOS, 1},
+		{unix.IPPROTO_IP, unix.IP_RECVTTL, 1},
+		{unix.IPPROTO_IP, unix.IP_TTL, 64},
+		{unix.SOL_SOCKET, unix.SO_NO_CHECK, 1},
+	}
+	if six {
+		opts = []opt{
+			{unix.IPPROTO_IPV6, unix.IPV6_DONTFRAG, 1},
+			{unix.IPPROTO_IPV6, unix.IPV6_RECVPKTINFO, 1},
+			{unix.IPPROTO_IPV6, unix.IPV6_RECVTCLASS, 1},
+			{unix.IPPROTO_IPV6, unix.IPV6_RECVHOPLIMIT, 1},
+			{unix.IPPROTO_IPV6, ipv6FlowInfo, 1},
+			{unix.IPPROTO_IPV6, unix.IPV6_AUTOFLOWLABEL, 0},
+			{unix.IPPROTO_IPV6, unix.IPV6_UNICAST_HOPS, 64},
+			{unix.IPPROTO_UDP, udpNoCheck6Tx, 1},
+			{unix.IPPROTO_UDP, udpNoCheck6Rx, 1},
+		}
+	}
+	for _, o := range append(opts, opt{unix.SOL_SOCKET, unix.SO_RXQ_OVFL, 1}) {
+		_ = unix.SetsockoptInt(fd, o.level, o.name, o.value)
+	}
+	return nil
+}
+
+// setBuffers asks for large socket buffers: an RC window that does not fit into the
+// receiver's is lost without a trace.
+func (e *Endpoint) setBuffers(fd, size int) {
+	for _, o := range []struct {
+		force, name int
+		sysctl      string
+	}{
+		{unix.SO_RCVBUFFORCE, unix.SO_RCVBUF, "net.core.rmem_max"},
+		{unix.SO_SNDBUFFORCE, unix.SO_SNDBUF, "net.core.wmem_max"},
+	} {
+		if unix.SetsockoptInt(fd, unix.SOL_SOCKET, o.force, size) == nil {
+			continue
+		}
+		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, o.name, size)
+		// the kernel reports twice what can be used
+		if got, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, o.name); err == nil && got/2 < size {
+			e.log.Info("the host limits the socket buffer; raise the sysctl for fewer lost packets",
+				"sysctl", o.sysctl, "bytes", got/2, "wanted", size)
+		}
+	}
+}
+
+func (e *Endpoint) port() uint16 { return e.conn.LocalAddr().(*net.UDPAddr).AddrPort().Port() }
+
+func (e *Endpoint) close() error {
+	err := e.conn.Close()
+	if errors.Is(err, net.ErrClosed) {
+		return nil
+	}
+	return err
+}
+
+// mmsghdr is struct mmsghdr.
+type mmsghdr struct {
+	hdr unix.Msghdr
+	n   uint32 // bytes moved
+}

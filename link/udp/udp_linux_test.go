@@ -1,0 +1,374 @@
+package udp
+
+import (
+	"bytes"
+	"errors"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/softnic/softnic/link"
+	"github.com/softnic/softnic/link/linktest"
+	"github.com/softnic/softnic/wire"
+	"github.com/softnic/softnic/wire/bth"
+)
+
+// The tests have the RoCE port on addresses of their own in the loopback network.
+const (
+	addrA = "127.77.0.1"
+	addrB = "127.77.0.2"
+	addrC = "127.77.0.3"
+)
+
+func open(tb testing.TB, addr string) *Endpoint {
+	tb.Helper()
+	a, err := ParseAddr(addr)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	e, err := Open(a, Options{})
+	if err != nil {
+		if strings.Contains(err.Error(), "taken by") {
+			tb.Skip("this test needs the RoCE port on a loopback address: ", err)
+		}
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { e.Close() })
+	return e
+}
+
+// plain opens a socket without any options, as a peer that knows nothing of RoCE, except
+// the one that IPv6 without UDP checksums needs.
+func plain(tb testing.TB, addr string) *net.UDPConn {
+	tb.Helper()
+	a := netip.MustParseAddrPort(addr)
+	c, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(a))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { c.Close() })
+	if a.Addr().Is6() {
+		raw, err := c.SyscallConn()
+		if err != nil {
+			tb.Fatal(err)
+		}
+		raw.Control(func(fd uintptr) {
+			if err := unix.SetsockoptInt(int(fd), unix.IPPROTO_UDP, udpNoCheck6Rx, 1); err != nil {
+				tb.Fatal(err)
+			}
+		})
+	}
+	return c
+}
+
+func read(tb testing.TB, c *net.UDPConn) ([]byte, netip.AddrPort) {
+	tb.Helper()
+	c.SetReadDeadline(time.Now().Add(5 * time.Second))
+	buf := make([]byte, 65536)
+	n, from, err := c.ReadFromUDPAddrPort(buf)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return buf[:n], from
+}
+
+// recv receives and parses at least n packets and calls f with each.
+func recv(tb testing.TB, p *link.Port, n int, f func(pk *link.Packet)) {
+	tb.Helper()
+	b := link.NewBatch(32)
+	for n > 0 {
+		if err := p.Sources()[0].Recv(b, true); err != nil {
+			tb.Fatal(err)
+		}
+		p.Parse(b)
+		for i := range b.Packets {
+			f(&b.Packets[i])
+			n--
+		}
+		p.Done(b)
+	}
+}
+
+func TestPair(t *testing.T) {
+	a, b := linktest.Port(t, open(t, addrA), link.PortOptions{}), linktest.Port(t, open(t, addrB), link.PortOptions{})
+	path := linktest.Path(addrA, addrB)
+	path.TClass, path.HopLimit = 0x6A, 17 // with ECN bits
+	const n = 200
+	for i := range n {
+		pk := linktest.Send(path, 17, bth.PSN(i), bytes.Repeat([]byte{byte(i)}, 20*i+1))
+		pk.Data = [][]byte{pk.Data[0][:i], nil, pk.Data[0][i:]} // gather
+		if err := a.Send([]*wire.Packet{pk}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	i := 0
+	recv(t, b, n, func(pk *link.Packet) {
+		v := &pk.View
+		if pk.Fault != wire.OK || v.BTH().PSN() != bth.PSN(i) || len(v.Payload) != 20*i+1 || v.Payload[20*i] != byte(i) {
+			t.Fatalf("packet %d: %v %v, %d bytes", i, pk.Fault, v.BTH().PSN(), len(v.Payload))
+		}
+		if v.TClass() != 0x6A || v.Net[8] != 17 {
+			t.Fatalf("TOS %x, TTL %d", v.TClass(), v.Net[8])
+		}
+		if v.Src() != path.Src || v.Dst() != path.Dst || v.SrcPort() != wire.Port || !v.IDKnown || v.Net[4] != 0 || v.Net[5] != 0 {
+			t.Fatalf("header %x", v.Net)
+		}
+		i++
+	})
+}
+
+func TestPlainSocketAndBack(t *testing.T) {
+	for name, c := range map[string]struct{ own, peer string }{
+		"IPv4": {addrA, addrC},
+		"IPv6": {"::1", "::1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if name == "IPv6" {
+				if c, err := net.Listen("tcp6", "[::1]:0"); err != nil {
+					t.Skip("this host has no IPv6: ", err)
+				} else {
+					c.Close()
+				}
+			}
+			p := linktest.Port(t, open(t, c.own), link.PortOptions{})
+			peer := plain(t, netip.AddrPortFrom(netip.MustParseAddr(c.peer), 0).String())
+			path := linktest.Path(c.own, c.peer)
+			if name == "IPv6" {
+				// Both ends have the only address, so keep the port from looping the packet.
+				path.Dst = path.Dst.WithZone("lo")
+			}
+			path.DstPort = peer.LocalAddr().(*net.UDPAddr).AddrPort().Port()
+			if err := p.Send([]*wire.Packet{linktest.Send(path, 17, 5, []byte("hello"))}); err != nil {
+				t.Fatal(err)
+			}
+			// The peer computes the ICRC from what it knows of the header.
+			ib, from := read(t, peer)
+			if from.Addr().WithZone("") != path.Src || from.Port() != wire.Port {
+				t.Fatalf("from %v", from)
+			}
+			hdr := *path
+			hdr.SrcPort, hdr.Dst = wire.Port, path.Dst.WithZone("")
+			ip := make([]byte, hdr.NetLen())
+			hdr.PutNet(ip, 0, len(ib))
+			if w, g := linktest.ICRC(append(ip, ib...)); w != g {
+				t.Fatalf("ICRC %08x, want %08x", g, w)
+			}
+			// And sends two back: one as a sender that counts its IDs, one spoilt.
+			back := wire.Path{Src: hdr.Dst, Dst: hdr.Src, SrcPort: hdr.DstPort}
+			pk := linktest.Send(&back, 18, 6, []byte("hello yourself"))
+			net, tail := make([]byte, hdr.NetLen()), make([]byte, wire.MaxTailLen)
+			tail = tail[:pk.Seal(net, 777, tail)]
+			ib = slices.Concat(pk.Head[:pk.Len], pk.Data[0], tail)
+			for range 2 {
+				if _, err := peer.WriteToUDPAddrPort(ib, from); err != nil {
+					t.Fatal(err)
+				}
+				ib[20] ^= 1
+			}
+			i := 0
+			recv(t, p, 2, func(pk *link.Packet) {
+				if i++; i == 2 {
+					if pk.Fault != wire.ICRC {
+						t.Fatalf("spoilt packet: %v", pk.Fault)
+					}
+					return
+				}
+				if name == "IPv6" {
+					copy(net[1:4], pk.View.Net[1:4]) // the peer's kernel chose a flow label
+				}
+				if pk.Fault != wire.OK || !bytes.Equal(pk.View.Net, net) {
+					t.Fatalf("%v, header\n%x, want\n%x", pk.Fault, pk.View.Net, net)
+				}
+			})
+		})
+	}
+}
+
+// What the host refuses for one destination does not keep the others back.
+func TestSomeDestinationsFail(t *testing.T) {
+	e := open(t, addrA)
+	p := linktest.Port(t, e, link.PortOptions{})
+	peer := plain(t, addrC+":4791")
+	good := linktest.Path(addrA, addrC)
+	var pkts []*wire.Packet
+	for i, path := range []*wire.Path{
+		good,
+		linktest.Path(addrA, "203.0.113.9"), // not reachable from a loopback address
+		good,
+		linktest.Path(addrB, addrC), // not our source
+		{Src: netip.IPv6Loopback(), Dst: netip.IPv6LinkLocalAllNodes()},
+		linktest.Path(addrA, "127.77.0.99"), // nobody there: the host may say so later, or not
+		good,
+	} {
+		pkts = append(pkts, linktest.Send(path, 17, bth.PSN(i), nil))
+	}
+	for range 3 {
+		if err := p.Send(pkts); err != nil {
+			t.Fatal(err)
+		}
+		for _, w := range []bth.PSN{0, 2, 6} {
+			if ib, _ := read(t, peer); bth.BTH(ib).PSN() != w {
+				t.Fatalf("PSN %v, want %v", bth.BTH(ib).PSN(), w)
+			}
+		}
+	}
+	if c := &e.count; c.wrongSource.Load() != 3 || c.unreachable.Load() != 6 {
+		t.Fatal(e.Counters())
+	}
+	// A packet of too many pieces is lost alone, too.
+	many := linktest.Send(good, 17, 7, make([]byte, 2000))
+	many.Data = nil
+	for range 2000 {
+		many.Data = append(many.Data, make([]byte, 1))
+	}
+	if err := p.Send([]*wire.Packet{many, pkts[0]}); err != nil {
+		t.Fatal(err)
+	}
+	if ib, _ := read(t, peer); bth.BTH(ib).PSN() != 0 || e.count.tooLong.Load() != 1 {
+		t.Fatal(e.Counters())
+	}
+	if err := p.Send(pkts[:1]); err != nil {
+		t.Fatal(err)
+	}
+	b := link.NewBatch(1)
+	if err := p.Sources()[0].Recv(b, false); err != nil || len(b.Packets) != 0 {
+		t.Fatal(err, len(b.Packets))
+	}
+}
+
+func TestTruncated(t *testing.T) {
+	e := open(t, addrA)
+	peer := plain(t, addrC+":0")
+	for _, n := range []int{9000, 16} {
+		if _, err := peer.WriteToUDPAddrPort(make([]byte, n), e.addr); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b := link.NewBatch(4)
+	if err := e.Recv(b, true); err != nil {
+		t.Fatal(err)
+	}
+	if len(b.Packets) == 0 { // the second comes alone
+		if err := e.Recv(b, true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(b.Packets) != 1 || len(b.Packets[0].IB) != 16 || counter(e, "link_rx_truncated") != 1 {
+		t.Fatal(len(b.Packets), e.Counters())
+	}
+}
+
+func TestClose(t *testing.T) {
+	e := open(t, addrA)
+	errs := make(chan error)
+	go func() { errs <- e.Recv(link.NewBatch(1), true) }()
+	time.Sleep(10 * time.Millisecond) // mostly it waits then; right either way
+	if err := e.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-errs; !errors.Is(err, net.ErrClosed) {
+		t.Fatal(err)
+	}
+	if err := e.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Recv(link.NewBatch(1), false); !errors.Is(err, net.ErrClosed) {
+		t.Fatal(err)
+	}
+	if err := e.Send(nil); !errors.Is(err, net.ErrClosed) {
+		t.Fatal(err)
+	}
+}
+
+func TestInfo(t *testing.T) {
+	e := open(t, "127.77.0.4")
+	i := e.Info()
+	if i.Name != "udp 127.77.0.4:4791" || i.MTU < 1500 || i.MTU > 65535 || !i.Up || i.SeesIP || i.Ethernet ||
+		i.SrcPort != 4791 || i.MaxSegs != 1 || i.MAC.String() != "02:00:7f:4d:00:04" ||
+		!slices.Equal(i.Addrs, []netip.Prefix{netip.MustParsePrefix("127.77.0.4/8")}) {
+		t.Fatalf("%+v", i)
+	}
+	called := false
+	e.Watch(func() { called = true })
+	e.poll()
+	if called {
+		t.Fatal("nothing changed")
+	}
+	e.mu.Lock()
+	e.info.MTU = 1400
+	e.mu.Unlock()
+	e.poll()
+	if !called || e.Info().MTU != i.MTU {
+		t.Fatal("the change was not seen")
+	}
+}
+
+func TestOpenErrors(t *testing.T) {
+	for a, w := range map[string]string{
+		"203.0.113.77":  "udp: 203.0.113.77 is not an address of this host; have: ",
+		"0.0.0.0":       "udp: 0.0.0.0 is no address to send from: name one address of this host; have: ",
+		"224.0.0.1":     "is no address to send from",
+		"::":            "is no address to send from",
+		"[2001:db8::9]": "2001:db8::9 is not an address of this host; have: ",
+	} {
+		addr, err := ParseAddr(a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		e, err := Open(addr, Options{})
+		if err == nil {
+			e.Close()
+		}
+		if err == nil || !strings.Contains(err.Error(), w) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: %v", a, err)
+		}
+	}
+	if err := openError(netip.MustParseAddrPort("[::1]:4791"), syscall.EAFNOSUPPORT); !strings.Contains(err.Error(), "no IPv6") {
+		t.Error(err)
+	}
+	if err := openError(netip.MustParseAddrPort("127.0.0.1:4791"), syscall.EPERM); !strings.Contains(err.Error(), "may not use port 4791 on 127.0.0.1") {
+		t.Error(err)
+	}
+	for mtu, w := range map[int]string{296: "udp: the MTU of eth7 is 296, and the smallest IB MTU with its headers needs 336: raise it (ip link set eth7 mtu 1500)", 336: ""} {
+		if err := checkMTU(&link.Info{Netdev: "eth7", MTU: mtu}); (err == nil) != (w == "") || err != nil && err.Error() != w {
+			t.Error(err)
+		}
+	}
+}
+
+func TestParseAddr(t *testing.T) {
+	for s, w := range map[string]string{
+		"127.0.0.1":        "127.0.0.1:4791",
+		"127.0.0.1:5000":   "127.0.0.1:5000",
+		"::1":              "[::1]:4791",
+		"[::1]":            "[::1]:4791",
+		"[::1]:5000":       "[::1]:5000",
+		"fe80::1%eth0":     "[fe80::1%eth0]:4791",
+		"::ffff:127.0.0.1": "127.0.0.1:4791",
+		"localhost":        "",
+		"127.0.0.1:0":      "",
+		"127.0.0.1:x":      "",
+		"":                 "",
+	} {
+		a, err := ParseAddr(s)
+		if (err == nil) != (w != "") || err == nil && a.String() != w {
+			t.Errorf("%q: %v, %v", s, a, err)
+		}
+	}
+}
+
+// counter finds a counter.
+func counter(e *Endpoint, name string) uint64 {
+	for _, v := range e.Counters() {
+		if v.Name == name {
+			return v.Value
+		}
+	}
+	panic(name)
+}

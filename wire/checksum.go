@@ -1,0 +1,86 @@
+package wire
+
+import (
+	"encoding/binary"
+	"math/bits"
+)
+
+// PutIPChecksum computes the checksum of the IPv4 header that ip begins with
+// and writes it; an IPv6 header has none and stays as it is. Whoever changes
+// TOS or TTL of a finished frame calls it.
+func PutIPChecksum(ip []byte) {
+	if ip[0]>>4 != 4 {
+		return
+	}
+	ip = ip[:ipLen4]
+	binary.BigEndian.PutUint16(ip[10:], 0)
+	binary.BigEndian.PutUint16(ip[10:], ^fold(sum(0, ip)))
+}
+
+// PutUDPChecksum computes the UDP checksum of a packet and writes it into net,
+// its IP and UDP header; ib is the whole UDP payload. RoCEv2 senders leave the
+// checksum 0, and so does softnic.
+func PutUDPChecksum(net, ib []byte) {
+	udp := net[len(net)-udpLen:]
+	binary.BigEndian.PutUint16(udp[6:], 0)
+	c := ^fold(udpSum(net, ib))
+	if c == 0 {
+		c = 0xFFFF // 0 means "no checksum" (RFC 768)
+	}
+	binary.BigEndian.PutUint16(udp[6:], c)
+}
+
+// udpSum adds up the pseudo header, the UDP header and the payload.
+func udpSum(net, ib []byte) uint64 {
+	addr := net[12:20]
+	if len(net) == NetLen6 {
+		addr = net[8:40]
+	}
+	udp := net[len(net)-udpLen:]
+	s := uint64(protoUDP) + uint64(binary.BigEndian.Uint16(udp[4:]))
+	return sum(sum(sum(s, addr), udp), ib)
+}
+
+// sum adds b to the ones' complement sum s as 16-bit words. Any word size will do
+// for that, since 2^16 is 1 modulo 2^16-1. Only the last b of a sum may be of
+// odd length.
+func sum(s uint64, b []byte) uint64 {
+	var c uint64
+	for len(b) >= 32 {
+		s, c = bits.Add64(s, binary.BigEndian.Uint64(b), 0)
+		s, c = bits.Add64(s, binary.BigEndian.Uint64(b[8:]), c)
+		s, c = bits.Add64(s, binary.BigEndian.Uint64(b[16:]), c)
+		s, c = bits.Add64(s, binary.BigEndian.Uint64(b[24:]), c)
+		s += c
+		b = b[32:]
+	}
+	for len(b) >= 8 {
+		s, c = bits.Add64(s, binary.BigEndian.Uint64(b), 0)
+		s += c
+		b = b[8:]
+	}
+	if len(b) >= 4 {
+		s, c = bits.Add64(s, uint64(binary.BigEndian.Uint32(b)), 0)
+		s += c
+		b = b[4:]
+	}
+	if len(b) >= 2 {
+		s, c = bits.Add64(s, uint64(binary.BigEndian.Uint16(b)), 0)
+		s += c
+		b = b[2:]
+	}
+	if len(b) == 1 {
+		s, c = bits.Add64(s, uint64(b[0])<<8, 0)
+		s += c
+	}
+	return s
+}
+
+// fold brings a sum down to 16 bits.
+func fold(s uint64) uint16 {
+	s = s>>32 + s&0xFFFFFFFF
+	s = s>>32 + s&0xFFFFFFFF
+	s = s>>16 + s&0xFFFF
+	s = s>>16 + s&0xFFFF
+	return uint16(s)
+}

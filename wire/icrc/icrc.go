@@ -1,0 +1,157 @@
+// Package icrc computes the invariant CRC of RoCEv2: the four bytes at the end
+// of every packet that cover what no router on the way may change.
+//
+// The framer computes it (wire.Packet.Seal), the receive path checks it
+// (wire.CheckICRC), the builder and the capture tools do both. A link over a
+// UDP socket, which never sees the IP header, solves for the IPv4
+// identification with SolveID.
+//
+// Nothing here allocates, copies a payload, changes its input or checks that
+// lengths in the headers agree: the caller has parsed the packet.
+//
+// # The sum
+//
+// CRC-32 of Ethernet (reflected polynomial 0xEDB88320, start and end
+// complemented) over eight bytes of ones, the place of the InfiniBand local
+// route header, and then over the packet from the IP header to the end of the
+// pad, in which these are ones (kernel rxe_icrc.c:rxe_icrc_hdr):
+//
+//	IPv4   type of service, time to live, header checksum
+//	IPv6   traffic class, flow label, hop limit
+//	UDP    checksum
+//	BTH    byte 4: FECN, BECN and six reserved bits
+//
+// Everything else is covered, the IPv4 identification and the seven reserved
+// bits beside AckReq too. It is stored least significant byte first, as an
+// Ethernet frame check sequence is.
+package icrc
+
+import (
+	"encoding/binary"
+	"hash/crc32"
+)
+
+// Len is the length of the ICRC in bytes.
+const Len = 4
+
+// The lengths of the IP and UDP headers together, in bytes; Start and Check
+// tell the families apart by them.
+const (
+	net4 = 20 + 8
+	net6 = 40 + 8
+)
+
+// bthLen is the length of the base transport header in bytes.
+const bthLen = 12
+
+// seed is the CRC register after the eight bytes of ones; package hash/crc32
+// would call it 0x2144DF1C, since it hands out registers complemented.
+const seed = 0xDEBB20E3
+
+// State is an ICRC in the making. Start makes one; the zero value is none.
+type State struct {
+	reg uint32 // the CRC register, not complemented
+}
+
+// Start returns the state after the headers. net is the IP and UDP header, 28
+// bytes for IPv4 and 48 for IPv6; ib begins with the BTH, and whatever follows
+// in it (extended headers, also payload) is covered as it stands. net and ib
+// may hold any values in the fields that are masked.
+func Start(net, ib []byte) State {
+	c := uint32(seed)
+	// The masked words are put together in registers: a masked copy on the
+	// stack would escape to the heap through hash/crc32, which calls the
+	// processor's routine by a function variable.
+	if len(net) == net4 {
+		c = step8(c, binary.LittleEndian.Uint64(net)|0xFF<<8)             // type of service
+		c = step8(c, binary.LittleEndian.Uint64(net[8:])|0xFF|0xFFFF<<16) // time to live, checksum
+		c = step8(c, binary.LittleEndian.Uint64(net[16:]))                // destination, UDP ports
+		c = step4(c, binary.LittleEndian.Uint32(net[24:])|0xFFFF<<16)     // UDP checksum
+	} else {
+		net = net[:net6]
+		c = step8(c, binary.LittleEndian.Uint64(net)|0xFFFFFF0F|0xFF<<56) // class, flow label; hop limit
+		c = step8(c, binary.LittleEndian.Uint64(net[8:]))
+		c = step8(c, binary.LittleEndian.Uint64(net[16:]))
+		c = step8(c, binary.LittleEndian.Uint64(net[24:]))
+		c = step8(c, binary.LittleEndian.Uint64(net[32:]))
+		c = step8(c, binary.LittleEndian.Uint64(net[40:])|0xFFFF<<48) // UDP checksum
+	}
+	c = step8(c, binary.LittleEndian.Uint64(ib)|0xFF<<32) // FECN, BECN, reserved
+	c = step4(c, binary.LittleEndian.Uint32(ib[8:]))
+	s := State{c}
+	s.Update(ib[bthLen:])
+	return s
+}
+
+// Update adds the next bytes of the packet: payload, piece by piece, then pad.
+func (s *State) Update(p []byte) {
+	// Below 64 bytes hash/crc32 has nothing faster than the tables here, and
+	// a few nanoseconds of calls around them.
+	if len(p) >= 64 {
+		s.reg = ^crc32.Update(^s.reg, crc32.IEEETable, p)
+		return
+	}
+	c := s.reg
+	for len(p) >= 8 {
+		c = step8(c, binary.LittleEndian.Uint64(p))
+		p = p[8:]
+	}
+	if len(p) >= 4 {
+		c = step4(c, binary.LittleEndian.Uint32(p))
+		p = p[4:]
+	}
+	for _, b := range p {
+		c = slice[0][byte(c)^b] ^ c>>8
+	}
+	s.reg = c
+}
+
+// Sum returns the ICRC of what was added so far; the state can go on.
+func (s *State) Sum() uint32 { return ^s.reg }
+
+// Put writes the ICRC into dst, Len bytes, as it stands on the wire.
+func (s *State) Put(dst []byte) { binary.LittleEndian.PutUint32(dst, s.Sum()) }
+
+// Check reports whether the last four bytes of ib are the packet's ICRC. net is
+// as for Start, ib is the whole UDP payload from the BTH to the ICRC.
+func Check(net, ib []byte) bool {
+	d, ok := diff(net, ib)
+	return ok && d == 0
+}
+
+// diff returns the ICRC of the packet xor the one that it carries, and false
+// when the packet is too short to carry one.
+func diff(net, ib []byte) (uint32, bool) {
+	n := len(ib) - Len
+	if n < bthLen {
+		return 0, false
+	}
+	s := Start(net, ib[:n])
+	return s.Sum() ^ binary.LittleEndian.Uint32(ib[n:]), true
+}
+
+// slice[k][b] is the register after byte b and k zero bytes: one look-up per
+// byte, none of which waits for another ("slicing by eight").
+var slice = func() (t [8][256]uint32) {
+	t[0] = *crc32.IEEETable
+	for b := range t[0] {
+		for k := 1; k < len(t); k++ {
+			c := t[k-1][b]
+			t[k][b] = t[0][byte(c)] ^ c>>8
+		}
+	}
+	return t
+}()
+
+// step8 takes the register over eight bytes, read little-endian.
+func step8(c uint32, v uint64) uint32 {
+	v ^= uint64(c)
+	return slice[7][byte(v)] ^ slice[6][byte(v>>8)] ^ slice[5][byte(v>>16)] ^ slice[4][byte(v>>24)] ^
+		slice[3][byte(v>>32)] ^ slice[2][byte(v>>40)] ^ slice[1][byte(v>>48)] ^ slice[0][byte(v>>56)]
+}
+
+// step4 takes the register over four bytes, read little-endian.
+func step4(c, v uint32) uint32 {
+	v ^= c
+	return slice[3][byte(v)] ^ slice[2][byte(v>>8)] ^ slice[1][byte(v>>16)] ^ slice[0][byte(v>>24)]
+}
