@@ -220,7 +220,9 @@ func compareRows(path string, frames []numbered, rows []Row) []Finding {
 func compareRow(f *peer.Frame, row Row) []string {
 	var bad []string
 	known := dissected(f.Op)
-	if known && row.Malformed != "" {
+	// Any other dissector's name there is a guess at payload, such as one byte 0x08 and its
+	// pad taken for IP over InfiniBand: the outer headers were good, or tshark had not come to the BTH.
+	if known && strings.Contains(row.Malformed, "Packet: IB]") {
 		bad = append(bad, fmt.Sprintf("tshark says %s: %v", row.Malformed, f))
 	}
 	for _, field := range tsharkFields {
