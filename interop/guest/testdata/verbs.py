@@ -1,0 +1,136 @@
+"""Verbs driven over a pipe: one JSON request a line on standard input, one JSON answer a line on standard output.
+
+verbs_test.go speaks to it. It knows no test: what is created, posted and expected is said over there, so that one
+script serves the kernel's driver and, started through softnic exec, softnic itself. Objects are named by the numbers
+that their creation returned. An answer is {"error": text, "errno": n} when a verb has failed.
+"""
+import json
+import socket
+import sys
+import time
+
+import pyverbs.enums as e
+from pyverbs.addr import AH, AHAttr, GID, GlobalRoute
+from pyverbs.cq import CQ
+from pyverbs.device import Context
+from pyverbs.mr import MR
+from pyverbs.pd import PD
+from pyverbs.pyverbs_error import PyverbsError
+from pyverbs.qp import QP, QPAttr, QPCap, QPInitAttr
+from pyverbs.wr import SGE, RecvWR, SendWR
+
+PORT = 1
+TYPES = {"RC": e.IBV_QPT_RC, "UC": e.IBV_QPT_UC, "UD": e.IBV_QPT_UD}
+MASKS = {  # QPAttr field: the mask bit that announces it
+    "qp_access_flags": e.IBV_QP_ACCESS_FLAGS, "pkey_index": e.IBV_QP_PKEY_INDEX, "port_num": e.IBV_QP_PORT,
+    "qkey": e.IBV_QP_QKEY, "ah_attr": e.IBV_QP_AV, "path_mtu": e.IBV_QP_PATH_MTU, "timeout": e.IBV_QP_TIMEOUT,
+    "retry_cnt": e.IBV_QP_RETRY_CNT, "rnr_retry": e.IBV_QP_RNR_RETRY, "rq_psn": e.IBV_QP_RQ_PSN,
+    "max_rd_atomic": e.IBV_QP_MAX_QP_RD_ATOMIC, "min_rnr_timer": e.IBV_QP_MIN_RNR_TIMER,
+    "sq_psn": e.IBV_QP_SQ_PSN, "max_dest_rd_atomic": e.IBV_QP_MAX_DEST_RD_ATOMIC, "dest_qp_num": e.IBV_QP_DEST_QPN,
+}
+STATES = {"RESET": e.IBV_QPS_RESET, "INIT": e.IBV_QPS_INIT, "RTR": e.IBV_QPS_RTR, "RTS": e.IBV_QPS_RTS,
+          "SQD": e.IBV_QPS_SQD, "SQE": e.IBV_QPS_SQE, "ERR": e.IBV_QPS_ERR}
+
+
+class Agent:
+    def __init__(self, device):
+        self.ctx = Context(name=device)
+        self.pd = PD(self.ctx)
+        self.objects = []
+
+    def keep(self, *objects):
+        self.objects.append(objects)
+        return len(self.objects) - 1
+
+    def reg_mr(self, length, access):
+        mr = MR(self.pd, length, access)
+        mr.write(bytes(length), length)
+        return {"id": self.keep(mr), "addr": mr.buf, "lkey": mr.lkey, "rkey": mr.rkey}
+
+    def mr_write(self, mr, offset, data):
+        data = bytes.fromhex(data)
+        self.objects[mr][0].write(data, len(data), offset)
+
+    def mr_read(self, mr, offset, length):
+        return {"data": self.objects[mr][0].read(length, offset).hex()}
+
+    def create_qp(self, type, depth, sig_all):
+        scq, rcq = CQ(self.ctx, depth), CQ(self.ctx, depth)
+        cap = QPCap(max_send_wr=depth, max_recv_wr=depth, max_send_sge=1, max_recv_sge=1)
+        qp = QP(self.pd, QPInitAttr(qp_type=TYPES[type], scq=scq, rcq=rcq, cap=cap, sq_sig_all=sig_all))
+        return {"id": self.keep(qp, scq, rcq), "qpn": qp.qp_num}
+
+    def modify(self, qp, state, attrs):
+        attr, mask = QPAttr(), 0
+        if state:
+            attr.qp_state, mask = STATES[state], e.IBV_QP_STATE
+        for name, value in (attrs or {}).items():
+            setattr(attr, name, self.ah_attr(**value) if name == "ah_attr" else value)
+            mask |= MASKS[name]
+        self.objects[qp][0].modify(attr, mask)
+
+    def ah_attr(self, dgid, sgid_index=1, hop_limit=64, traffic_class=0, flow_label=0):
+        grh = GlobalRoute(dgid=GID(dgid), sgid_index=sgid_index, hop_limit=hop_limit,
+                          traffic_class=traffic_class, flow_label=flow_label)
+        return AHAttr(gr=grh, is_global=1, port_num=PORT)
+
+    def create_ah(self, **attr):
+        return {"id": self.keep(AH(self.pd, attr=self.ah_attr(**attr)))}
+
+    def sge(self, mr, offset, length):
+        mr = self.objects[mr][0]
+        return [SGE(mr.buf + offset, length, mr.lkey)]
+
+    def post_recv(self, qp, wr_id, mr, offset, length):
+        self.objects[qp][0].post_recv(RecvWR(wr_id=wr_id, num_sge=1, sg=self.sge(mr, offset, length)))
+
+    def post_send(self, qp, wr_id, opcode, flags, imm, mr, offset, length, remote_addr, rkey, compare_add, swap,
+                  ah, remote_qpn, qkey):
+        opcode = getattr(e, "IBV_WR_" + opcode)
+        wr = SendWR(wr_id=wr_id, opcode=opcode, num_sge=1, sg=self.sge(mr, offset, length), imm_data=socket.htonl(imm),
+                    send_flags=flags)
+        if opcode in (e.IBV_WR_ATOMIC_CMP_AND_SWP, e.IBV_WR_ATOMIC_FETCH_AND_ADD):
+            wr.set_wr_atomic(rkey, remote_addr, compare_add, swap)
+        elif ah is not None:
+            wr.set_wr_ud(self.objects[ah][0], remote_qpn, qkey)
+        else:
+            wr.set_wr_rdma(rkey, remote_addr)
+        self.objects[qp][0].post_send(wr)
+
+    def poll(self, qp, which, count, limit):
+        """Waits for count completions, or for the limit in seconds; returns what there is."""
+        cq, wcs, deadline = self.objects[qp][which], [], time.monotonic() + limit
+        while True:
+            _, got = cq.poll(count - len(wcs))
+            wcs += got
+            if len(wcs) >= count or time.monotonic() > deadline:
+                break
+            time.sleep(0.001)
+        return {"wcs": [{
+            "wr_id": wc.wr_id, "status": wc.status, "opcode": wc.opcode, "byte_len": wc.byte_len,
+            "flags": wc.wc_flags, "imm": socket.ntohl(wc.imm_data), "qpn": wc.qp_num, "src_qp": wc.src_qp,
+        } for wc in wcs]}
+
+    def query(self, qp):
+        attr, _ = self.objects[qp][0].query(0xffffff & ~e.IBV_QP_ALT_PATH)
+        return {"state": {v: k for k, v in STATES.items()}[attr.qp_state],
+                "sq_psn": attr.sq_psn, "rq_psn": attr.rq_psn}
+
+    def destroy(self, id):
+        for obj in self.objects[id]:
+            obj.close()
+
+
+def main():
+    agent = Agent(sys.argv[1])
+    print(json.dumps({"ready": True}), flush=True)
+    for line in sys.stdin:
+        request = json.loads(line)
+        try:
+            answer = getattr(agent, request.pop("verb"))(**request) or {}
+        except PyverbsError as err:
+            answer = {"error": str(err), "errno": getattr(err, "error_code", 0) or 0}
+        print(json.dumps(answer), flush=True)
+
+
+main()
