@@ -439,13 +439,9 @@ func (h *host) SendDone(wc *WC) {
 	}
 }
 
-func (q *QP) recvDone(wc *WC, solicited bool) {
-	if !q.rcq.push(wc, solicited) {
-		q.lost()
-	}
-}
+func (q *QP) recvDone(wc *WC, solicited bool) bool { return q.rcq.push(wc, solicited) }
 
-// lost has the queue pair enter ERR because a completion queue was full.
+// lost has the queue pair enter ERR because its send completion queue was full.
 func (q *QP) lost() {
 	q.todo.Or(todoCQError)
 	q.poke()
