@@ -128,7 +128,7 @@ touch "$job/output.log" "$job/console.log"
 
 # The VM ends with us, even after kill -9.
 setpriv --pdeathsig TERM timeout -k 5 "$limit" qemu-system-x86_64 \
-	-machine "q35,accel=$accel" -cpu max -smp 2 -m 2048 -no-reboot \
+	-machine q35 -accel "$accel" -cpu max -smp 2 -m 2048 -no-reboot \
 	-display none -vga none -nic none -monitor none -serial "file:$job/console.log" \
 	-kernel "$lab/vmlinuz" -initrd "$lab/initrd" \
 	-append "console=ttyS0 loglevel=5 panic=-1 oops=panic mitigations=off" \
@@ -197,10 +197,11 @@ count() {
 }
 results=("$job/output.log")
 failed=0
-if [ -z "$problem" ] && compgen -G "interop/judge/*_test.go" >/dev/null; then
+if [ -z "$problem" ] && compgen -G "interop/judge/*_test.go" >/dev/null &&
+	{ [ "$pattern" = . ] || find "$job" -name '*.pcap*' | grep -q .; }; then
 	echo "interop: judging the captures"
 	judge_rc=0
-	SOFTNIC_JOB=$job go test -count=1 -v ./interop/judge >"$job/judge.log" 2>&1 || judge_rc=$?
+	SOFTNIC_JOB=$job go test -count=1 -v -run '^TestJob$' ./interop/judge >"$job/judge.log" 2>&1 || judge_rc=$?
 	cat "$job/judge.log"
 	results+=("$job/judge.log")
 	if [ "$judge_rc" != 0 ] && [ "$(count FAIL "$job/judge.log")" = 0 ]; then

@@ -30,5 +30,7 @@ type RecvQueue interface {
 type RecvContext struct {
 	Queue  RecvQueue
 	Shared bool // the queue is an SRQ: not flushed with the queue pair
-	Done   func(wc *WC, solicited bool)
+	// Done publishes a completion; false if the completion queue was full and it
+	// is lost, over which the engine has the queue pair enter ERR.
+	Done func(wc *WC, solicited bool) bool
 }

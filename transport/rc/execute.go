@@ -117,7 +117,9 @@ func (r *responder) send(now transport.Time, psn bth.PSN, v *wire.View) wire.Fau
 		r.m.Counters.RDMARecvs.Inc()
 		wc := transport.WC{Op: transport.WCRecv, ByteLen: uint32(r.got), SrcQP: r.m.Attr.DestQPN}
 		immediate(&wc, v)
-		r.finish(wc, v.BTH().Solicited())
+		if !r.finish(wc, v.BTH().Solicited()) {
+			return r.overrun(now)
+		}
 	}
 	return r.executed(psn, v)
 }
@@ -179,7 +181,9 @@ func (r *responder) write(now transport.Time, psn bth.PSN, v *wire.View) wire.Fa
 		r.m.Counters.RDMARecvs.Inc()
 		wc := transport.WC{Op: transport.WCRecvImm, ByteLen: uint32(size), SrcQP: r.m.Attr.DestQPN}
 		immediate(&wc, v)
-		r.finish(wc, v.BTH().Solicited())
+		if !r.finish(wc, v.BTH().Solicited()) {
+			return r.overrun(now)
+		}
 	}
 	return r.executed(psn, v)
 }

@@ -140,8 +140,8 @@ func (r *responder) refuse(now transport.Time, psn bth.PSN, s bth.Syndrome, st t
 	return wire.BadRequest
 }
 
-// finish completes the receive that is held.
-func (r *responder) finish(c transport.WC, solicited bool) {
+// finish completes the receive that is held; false if the completion was lost.
+func (r *responder) finish(c transport.WC, solicited bool) bool {
 	wc := &r.m.wc
 	*wc = c
 	wc.ID, wc.QPN = r.recv.ID, r.m.Attr.QPN
@@ -150,7 +150,15 @@ func (r *responder) finish(c transport.WC, solicited bool) {
 	}
 	r.held = false
 	r.m.Recv.Queue.Retire(1)
-	r.m.Recv.Done(wc, solicited)
+	return r.m.Recv.Done(wc, solicited)
+}
+
+// overrun ends the connection because a completion found its queue full. The
+// packet was executed and is not answered (design.md 8).
+func (r *responder) overrun(now transport.Time) wire.Fault {
+	r.m.Host.Raise(transport.EventQPFatal)
+	r.m.fail(now)
+	return wire.OK
 }
 
 // flush completes the receives with a flush error. Answers that were queued

@@ -122,6 +122,7 @@ func (r *requester) rnr(now transport.Time, s bth.Syndrome) {
 		r.abort(now, transport.StatusRNRRetryExceeded)
 		return
 	}
+	r.m.Counters.RNRNakRetryErr.Inc()
 	if r.m.Attr.RNRRetry != 7 {
 		r.rnrs--
 	}

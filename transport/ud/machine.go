@@ -210,7 +210,11 @@ func (m *Machine) Receive(now transport.Time, v *wire.View) wire.Fault {
 	if h := v.Header(bth.HImmDt); h != nil {
 		wc.Imm, wc.Flags = bth.ImmDt(h).Data(), wc.Flags|transport.WCWithImm
 	}
-	m.finish(wc, v.BTH().Solicited())
+	if !m.finish(wc, v.BTH().Solicited()) {
+		m.Host.Raise(transport.EventQPFatal)
+		m.Host.Failed(transport.Err)
+		m.Flush(now)
+	}
 	return wire.OK
 }
 
@@ -226,13 +230,15 @@ func (m *Machine) store(v *wire.View) transport.Status {
 	return transport.Scatter(m.Host, m.recv.SGE, GRHLen, v.Payload, &m.scr)
 }
 
-func (m *Machine) finish(c transport.WC, solicited bool) {
+// finish completes the receive that is held; false if the completion was lost
+// because its queue was full.
+func (m *Machine) finish(c transport.WC, solicited bool) bool {
 	wc := &m.wc
 	*wc = c
 	wc.ID, wc.QPN = m.recv.ID, m.Attr.QPN
 	m.held = false
 	m.Recv.Queue.Retire(1)
-	m.Recv.Done(wc, solicited)
+	return m.Recv.Done(wc, solicited)
 }
 
 // EndBurst implements transport.Engine.
