@@ -1,0 +1,53 @@
+// Command softnic is a RoCEv2 RDMA NIC that is a program.
+//
+//	softnic demo       two NICs in one process: what it is, in a few seconds
+//	softnic run        a NIC on a TAP interface or on a UDP socket, as a daemon
+//	softnic pingpong   the peer of the stock ibv_rc_pingpong and ibv_ud_pingpong
+//	softnic dev|link|statistic|resource show
+//	                   what a daemon is and has done, as iproute2's rdma shows it
+//
+// Each subcommand is one file here, which wires flags to packages and has no
+// logic of its own: package nic opens a NIC from flags, pingpong and demo are those
+// commands, show prints; control (below the module's root) is how a daemon is asked.
+//
+// Errors are one line on stderr that says what to do. The exit code is 1, or 2 for a
+// mistake in the command line.
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/softnic/softnic/cmd/softnic/nic"
+)
+
+func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
+
+// The exit codes.
+const (
+	exitOK      = 0
+	exitFailure = 1
+	exitUsage   = 2
+)
+
+// run runs a command line and returns the exit code.
+func run(args []string, stdout, stderr io.Writer) int {
+	root := newRoot()
+	root.SetArgs(append([]string{}, args...)) // nil would be those of the process
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	err := root.Execute()
+	if err == nil {
+		return exitOK
+	}
+	text := strings.ReplaceAll(strings.TrimSpace(err.Error()), "\n", "; ")
+	fmt.Fprintf(stderr, "softnic: %s\n", text)
+	var usage *nic.UsageError
+	if errors.As(err, &usage) {
+		return exitUsage
+	}
+	return exitFailure
+}

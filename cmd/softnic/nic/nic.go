@@ -1,0 +1,292 @@
+// Package nic opens the NIC that a command's flags describe: on a TAP
+// interface or on a UDP socket, with impairment and captures.
+//
+// The commands run and pingpong call Flags.Open and, in the end, NIC.Close. The package
+// decides nothing about queue pairs, and starts no daemon.
+package nic
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"sync"
+
+	"github.com/softnic/softnic/device"
+	"github.com/softnic/softnic/link"
+	"github.com/softnic/softnic/link/capture"
+	"github.com/softnic/softnic/link/impair"
+	"github.com/softnic/softnic/link/udp"
+	"github.com/softnic/softnic/stats"
+	"github.com/softnic/softnic/tap"
+)
+
+// Flags are what a user says of a NIC, as text.
+type Flags struct {
+	TAP       string   // name of the interface to make
+	UDP       string   // address of the host, with or without port; one of the two is needed
+	Addrs     []string // of the NIC on a TAP, with prefix length
+	HostAddrs []string // of the host's side of a TAP
+	MTU       int      // largest IP packet; 0: 1500 on a TAP, that of the host's interface with UDP
+	Capture   string   // pcapng file
+	PacketLog string   // file of JSON lines
+	Impair    []string // rules
+	LogLevel  string   // debug, info, warn, error; "": warn
+}
+
+// UsageError is a mistake in the flags.
+type UsageError struct{ Err error }
+
+// Error implements error.
+func (e *UsageError) Error() string { return e.Err.Error() }
+
+// Unwrap returns what was wrong.
+func (e *UsageError) Unwrap() error { return e.Err }
+
+func usage(format string, a ...any) error { return &UsageError{fmt.Errorf(format, a...)} }
+
+// NIC is an open NIC.
+type NIC struct {
+	Device *device.Device
+	// Failed gets an error if the link ends by itself: somebody removed the interface.
+	Failed <-chan error
+
+	tap     *tap.Tap
+	closers []func() error // captures, in order
+	undo    []func()       // removes their files
+}
+
+// Open opens the NIC. stderr takes the log. If it fails nothing is left behind.
+func (f *Flags) Open(stderr io.Writer) (_ *NIC, err error) {
+	log, err := f.logger(stderr)
+	if err != nil {
+		return nil, err
+	}
+	rules, err := impair.New(f.Impair...)
+	if err != nil {
+		return nil, &UsageError{err}
+	}
+	n := &NIC{}
+	ep, err := f.endpoint(n, log)
+	if err != nil {
+		return nil, err
+	}
+	sink, err := n.captures(f, ep.Info(), log)
+	if err != nil {
+		ep.Close()
+		n.abandon()
+		return nil, err
+	}
+	n.Device, err = device.Open(ep, device.Options{Logger: log, Link: link.PortOptions{Impair: rules, Capture: sink}})
+	if err != nil {
+		ep.Close()
+		n.abandon()
+		return nil, err
+	}
+	return n, nil
+}
+
+func (f *Flags) logger(w io.Writer) (*slog.Logger, error) {
+	level := slog.LevelWarn
+	if f.LogLevel != "" {
+		if err := level.UnmarshalText([]byte(f.LogLevel)); err != nil {
+			return nil, usage("--log-level %s: one of debug, info, warn, error", f.LogLevel)
+		}
+	}
+	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: level})), nil
+}
+
+// endpoint opens the link.
+func (f *Flags) endpoint(n *NIC, log *slog.Logger) (link.Endpoint, error) {
+	failed := make(chan error, 1)
+	n.Failed = failed
+	switch {
+	case f.TAP == "" && f.UDP == "":
+		return nil, usage("where is the NIC to be? --tap NAME makes a network interface, --udp ADDR uses an address of this host")
+	case f.TAP != "" && f.UDP != "":
+		return nil, usage("--tap and --udp: a NIC is on one of the two")
+	case f.UDP != "" && len(f.Addrs)+len(f.HostAddrs) > 0:
+		return nil, usage("--addr and --host-addr go with --tap: with --udp the NIC has the address of the socket")
+	case f.UDP != "":
+		addr, err := udp.ParseAddr(f.UDP)
+		if err != nil {
+			return nil, usage("--udp: %w", err)
+		}
+		ep, err := udp.Open(addr, udp.Options{Logger: log})
+		if err != nil {
+			return nil, err
+		}
+		info := ep.Info()
+		if f.MTU > info.MTU || f.MTU < 0 || f.MTU > 0 && device.ActiveMTU(f.MTU) == 0 {
+			ep.Close()
+			return nil, fmt.Errorf("--mtu %d: %s carries IP packets of up to %d bytes, and RDMA needs at least %d", f.MTU, info.Name, info.MTU, tap.MinMTU)
+		}
+		return &endpoint{Endpoint: ep, mtu: f.MTU, failed: failed}, nil
+	}
+	addrs, err := prefixes("--addr", f.Addrs)
+	if err != nil {
+		return nil, err
+	}
+	hosts, err := prefixes("--host-addr", f.HostAddrs)
+	if err != nil {
+		return nil, err
+	}
+	if f.MTU < 0 {
+		return nil, usage("--mtu %d is not a length", f.MTU)
+	}
+	n.tap, err = tap.Open(tap.Config{Name: f.TAP, Addrs: addrs, HostAddrs: hosts, MTU: f.MTU, Logger: log})
+	if err != nil {
+		return nil, err
+	}
+	return &endpoint{Endpoint: n.tap, failed: failed}, nil
+}
+
+func prefixes(flag string, l []string) ([]netip.Prefix, error) {
+	var out []netip.Prefix
+	for _, s := range l {
+		p, err := netip.ParsePrefix(s)
+		if err != nil {
+			if a, aerr := netip.ParseAddr(s); aerr == nil {
+				bits := 64
+				if a.Is4() {
+					bits = 24
+				}
+				return nil, usage("%s %s: the prefix length is missing: %s/%d", flag, s, s, bits)
+			}
+			return nil, usage("%s %s: want an address with prefix length, as 10.8.0.2/24", flag, s)
+		}
+		out = append(out, p)
+	}
+	return out, nil
+}
+
+// captures opens the files and returns the sink that fills them.
+func (n *NIC) captures(f *Flags, info link.Info, log *slog.Logger) (link.Sink, error) {
+	var sinks []link.Sink
+	add := func(flag, path string, open func(io.Writer) (link.Sink, func() error, error)) error {
+		if path == "" {
+			return nil
+		}
+		_, err := os.Lstat(path)
+		fresh := errors.Is(err, fs.ErrNotExist)
+		file, err := os.Create(path)
+		if err != nil {
+			return fmt.Errorf("%s: %w", flag, err)
+		}
+		if fresh {
+			n.undo = append(n.undo, func() { os.Remove(path) })
+		}
+		sink, end, err := open(file)
+		if err != nil {
+			file.Close()
+			return fmt.Errorf("%s: %w", flag, err)
+		}
+		n.closers = append(n.closers, end, file.Close)
+		sinks = append(sinks, sink)
+		return nil
+	}
+	err := add("--capture", f.Capture, func(w io.Writer) (link.Sink, func() error, error) {
+		c, err := capture.NewWriter(w, info, capture.Options{Logger: log})
+		if err != nil {
+			return nil, nil, err
+		}
+		return c, c.Close, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	err = add("--packet-log", f.PacketLog, func(w io.Writer) (link.Sink, func() error, error) {
+		l, err := capture.NewLog(w, info)
+		if err != nil {
+			return nil, nil, err
+		}
+		return l, l.Close, nil
+	})
+	if err != nil || len(sinks) == 0 {
+		return nil, err
+	}
+	return capture.NewTee(sinks...), nil
+}
+
+// abandon closes and removes the files of a NIC that could not be opened.
+func (n *NIC) abandon() {
+	_ = n.closeCaptures()
+	for _, f := range n.undo {
+		f()
+	}
+}
+
+func (n *NIC) closeCaptures() error {
+	var errs []error
+	for _, c := range n.closers {
+		errs = append(errs, c())
+	}
+	n.closers = nil
+	return errors.Join(errs...)
+}
+
+// Close ends everything, and removes a TAP. Where that cannot be removed the warning says
+// in one line what is left and what to do.
+func (n *NIC) Close() (warning string, err error) {
+	if n.tap != nil {
+		warning, err = n.tap.Release()
+	}
+	return warning, errors.Join(err, n.Device.Close(), n.closeCaptures())
+}
+
+// Ready is the line that a daemon prints when peers can talk to it.
+func (n *NIC) Ready() string {
+	info := n.Device.Port().Info()
+	var addrs []string
+	for i := range device.GIDTableLen {
+		g, err := n.Device.QueryGID(1, i)
+		if err == nil && !g.IsZero() && i > 0 {
+			addrs = append(addrs, g.Addr().String())
+		}
+	}
+	// The link-local address of the MAC is there only where there is a MAC.
+	if g, err := n.Device.QueryGID(1, 0); err == nil && (info.Ethernet || len(addrs) == 0) {
+		addrs = append(addrs, g.Addr().String())
+	}
+	active := device.ActiveMTU(info.MTU)
+	return fmt.Sprintf("%s on %s: %s, active MTU %d", n.Device.Name(), info.Name, strings.Join(addrs, ", "), active)
+}
+
+// endpoint is a link whose MTU may be made smaller, and which tells of its end.
+type endpoint struct {
+	link.Endpoint
+	mtu    int // 0: as it is
+	failed chan<- error
+	once   sync.Once
+}
+
+// Info implements link.Endpoint.
+func (e *endpoint) Info() link.Info {
+	i := e.Endpoint.Info()
+	if e.mtu > 0 {
+		i.MTU = min(i.MTU, e.mtu)
+	}
+	return i
+}
+
+// Recv implements link.Endpoint.
+func (e *endpoint) Recv(b *link.Batch, wait bool) error {
+	err := e.Endpoint.Recv(b, wait)
+	if err != nil && err != net.ErrClosed { // that alone is what Close makes
+		e.once.Do(func() { e.failed <- err })
+	}
+	return err
+}
+
+// Counters returns those of the link.
+func (e *endpoint) Counters() []stats.Value {
+	if c, ok := e.Endpoint.(interface{ Counters() []stats.Value }); ok {
+		return c.Counters()
+	}
+	return nil
+}

@@ -1,0 +1,151 @@
+package nic
+
+import (
+	"errors"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/softnic/softnic/link"
+	"github.com/softnic/softnic/link/pipe"
+)
+
+// freePort returns an address of the host with a port that nobody has.
+func freePort(t *testing.T) string {
+	t.Helper()
+	c, err := net.ListenPacket("udp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	return c.LocalAddr().String()
+}
+
+func TestOpen(t *testing.T) {
+	dir := t.TempDir()
+	f := Flags{
+		UDP: freePort(t), MTU: 1500, Capture: filepath.Join(dir, "a.pcapng"), PacketLog: filepath.Join(dir, "a.jsonl"),
+		Impair: []string{"tx drop=1% seed=7"}, LogLevel: "error",
+	}
+	n, err := f.Open(io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := n.Ready(), "rxe_softnic0 on udp "+f.UDP+": 127.0.0.1, active MTU 1024"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if l := n.Device.Port().Impair().List(); len(l) != 1 || l[0].Rule != "tx drop=1% seed=7" {
+		t.Errorf("rules %+v", l)
+	}
+	if v := n.Device.Port().Counters(); v[len(v)-1].Name == "icrc_ignored" {
+		t.Errorf("the link's own counters are missing: %v", v)
+	}
+
+	// The same port again.
+	_, err = (&Flags{UDP: f.UDP}).Open(io.Discard)
+	if err == nil || !strings.Contains(err.Error(), "is taken by ") || strings.Contains(err.Error(), "\n") {
+		t.Errorf("a second NIC on the port: %v", err)
+	}
+
+	if warning, err := n.Close(); warning != "" || err != nil {
+		t.Error(warning, err)
+	}
+	select {
+	case err := <-n.Failed:
+		t.Errorf("Close made the link fail: %v", err)
+	default:
+	}
+	for file, want := range map[string]string{f.Capture: "\x0a\x0d\x0d\x0a", f.PacketLog: `{"addr":["127.0.0.1"]}`} {
+		if b, err := os.ReadFile(file); err != nil || !strings.HasPrefix(string(b), want) {
+			t.Errorf("%s: %v, %.40q", file, err, b)
+		}
+	}
+}
+
+func TestMistakes(t *testing.T) {
+	dir := t.TempDir()
+	kept := filepath.Join(dir, "kept")
+	if err := os.WriteFile(kept, []byte("mine"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	addr := freePort(t)
+	for _, c := range []struct {
+		f     Flags
+		usage bool
+		want  string
+	}{
+		{Flags{}, true, "--tap NAME makes a network interface, --udp ADDR uses an address of this host"},
+		{Flags{TAP: "sn0", UDP: addr}, true, "a NIC is on one of the two"},
+		{Flags{UDP: addr, Addrs: []string{"10.0.0.1/8"}}, true, "go with --tap"},
+		{Flags{UDP: addr, HostAddrs: []string{"10.0.0.1/8"}}, true, "go with --tap"},
+		{Flags{UDP: "localhost"}, true, "is not an IP address of this host"},
+		{Flags{UDP: "127.0.0.1:0"}, true, "is not an IP address of this host"},
+		{Flags{UDP: "192.0.2.77"}, false, "192.0.2.77 is not an address of this host; have: "},
+		{Flags{UDP: "0.0.0.0"}, false, "name one address of this host"},
+		{Flags{UDP: addr, MTU: 70000}, false, "--mtu 70000: udp " + addr + " carries IP packets of up to"},
+		{Flags{UDP: addr, MTU: 300}, false, "RDMA needs at least 336"},
+		{Flags{UDP: addr, MTU: -1}, false, "--mtu -1: "},
+		{Flags{UDP: addr, Impair: []string{"tx lose"}}, true, `impair: rule "tx lose": "lose": want an action`},
+		{Flags{UDP: addr, LogLevel: "loud"}, true, "--log-level loud: one of debug, info, warn, error"},
+		{Flags{UDP: addr, Capture: filepath.Join(dir, "no", "a")}, false, "--capture: open "},
+		{Flags{UDP: addr, Capture: filepath.Join(dir, "a"), PacketLog: filepath.Join(dir, "no", "a")}, false, "--packet-log: open "},
+		{Flags{TAP: "sn0", Addrs: []string{"10.8.0.2"}}, true, "--addr 10.8.0.2: the prefix length is missing: 10.8.0.2/24"},
+		{Flags{TAP: "sn0", Addrs: []string{"fd00::1"}}, true, "the prefix length is missing: fd00::1/64"},
+		{Flags{TAP: "sn0", HostAddrs: []string{"here"}}, true, "--host-addr here: want an address with prefix length"},
+		{Flags{TAP: "sn0", MTU: -3}, true, "--mtu -3"},
+		{Flags{TAP: "a/b"}, false, "tap"},
+		{Flags{TAP: "sn0", MTU: 100000}, false, "tap"},
+	} {
+		n, err := c.f.Open(io.Discard)
+		if err == nil {
+			n.Close()
+			t.Errorf("%+v is no mistake", c.f)
+			continue
+		}
+		if strings.Contains(err.Error(), "\n") || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%+v: %v\nwant %s", c.f, err, c.want)
+		}
+		if errors.As(err, new(*UsageError)) != c.usage {
+			t.Errorf("%+v: usage error: %v", c.f, !c.usage)
+		}
+	}
+	if left, _ := os.ReadDir(dir); len(left) != 1 {
+		t.Errorf("left behind: %v", left)
+	}
+	// Nothing holds the port any more.
+	n, err := (&Flags{UDP: addr}).Open(io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.Close()
+}
+
+// broken is a link that ends by itself.
+type broken struct{ link.Endpoint }
+
+func (broken) Recv(*link.Batch, bool) error { return errBroken }
+
+var errBroken = errors.New("somebody removed the interface")
+
+func TestFailed(t *testing.T) {
+	e, _ := pipe.NewRaw(pipe.Config{})
+	failed := make(chan error, 1)
+	w := &endpoint{Endpoint: broken{e}, failed: failed}
+	for range 3 {
+		if err := w.Recv(nil, true); !errors.Is(err, errBroken) {
+			t.Errorf("%v", err)
+		}
+	}
+	if err := <-failed; !errors.Is(err, errBroken) {
+		t.Error(err)
+	}
+	if len(failed) != 0 {
+		t.Error("it failed twice")
+	}
+	if len(w.Counters()) != 0 {
+		t.Errorf("counters %v", w.Counters())
+	}
+}

@@ -1,0 +1,12 @@
+package main
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/softnic/softnic/cmd/softnic/show"
+	"github.com/softnic/softnic/control"
+)
+
+func newStatistic() *cobra.Command {
+	return newObject("statistic", "show the counters of the running NIC", oneOf("link"), (*control.Client).Statistics, show.Statistics)
+}
