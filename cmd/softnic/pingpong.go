@@ -67,6 +67,7 @@ What is sent (--pattern), and expected:
 	fs.BoolVarP(&c.Check, "chk", "c", false, "with the constant pattern, mark and check pages as the stock tool's -c does; data is verified with or without")
 	pattern := fs.String("pattern", "", "`KIND` of data: "+pingpong.Patterns()+" (default constant, with --seed seeded)")
 	fs.Uint64Var(&c.Seed, "seed", 1, "`N` makes the patterns")
+	fs.DurationVar(&c.Wait, "wait", 0, "as client, try for `TIME` while no server listens: time to put rxe on the TAP")
 	fs.DurationVar(&c.ExchangeTimeout, "exchange-timeout", 10*time.Second, "`TIME` for each step of the peer on TCP")
 	fs.DurationVar(&c.Stall, "stall-timeout", 30*time.Second, "give up after `TIME` without a message")
 	linger := 300 * time.Millisecond

@@ -19,5 +19,5 @@
 // returns what it got: that carries a pattern of ours there and back.
 //
 // The package never uses the NIC for the exchange: that is the host's own TCP. It
-// resolves no names beyond what package net does, and it does not retry.
+// resolves no names beyond what package net does.
 package pingpong

@@ -132,6 +132,28 @@ func Serve(ctx context.Context, l net.Listener, local Dest, limit time.Duration,
 	return remote, nil
 }
 
+// errNobody is the error of Dial that waiting may cure.
+var errNobody = errors.New("nobody listens")
+
+// dialEvery is how often a client that waits looks for the server.
+const dialEvery = 200 * time.Millisecond
+
+// dialUntil is Dial that tries again, for as long as wait, while nobody listens.
+func dialUntil(ctx context.Context, host string, port int, local Dest, limit, wait time.Duration) (Dest, error) {
+	until := time.Now().Add(wait)
+	for {
+		d, err := Dial(ctx, host, port, local, limit)
+		if !errors.Is(err, errNobody) || time.Now().After(until) {
+			return d, err
+		}
+		select {
+		case <-time.After(dialEvery):
+		case <-ctx.Done():
+			return Dest{}, because(ctx, ctx.Err())
+		}
+	}
+}
+
 // Dial does the client's part with the server on host.
 func Dial(ctx context.Context, host string, port int, local Dest, limit time.Duration) (Dest, error) {
 	d := net.Dialer{Timeout: limit}
@@ -143,7 +165,7 @@ func Dial(ctx context.Context, host string, port int, local Dest, limit time.Dur
 	case ctx.Err() != nil:
 		return Dest{}, because(ctx, err)
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return Dest{}, fmt.Errorf("nobody listens on %s: start the server first, with the same -p", addr)
+		return Dest{}, fmt.Errorf("%w on %s: start the server first, with the same -p, or --wait for it", errNobody, addr)
 	case errors.As(err, &dns):
 		return Dest{}, fmt.Errorf("host %s: %s", host, dns.Err)
 	default:

@@ -241,3 +241,31 @@ func TestListenTaken(t *testing.T) {
 	_, err = Listen(context.Background(), l.Addr().(*net.TCPAddr).Port)
 	checkLine(t, err, "is in use: end the other server, or use another port on both sides (-p)")
 }
+
+// TestDialWaits has a client that is there before its server.
+func TestDialWaits(t *testing.T) {
+	l, err := Listen(t.Context(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := l.Addr().(*net.TCPAddr).Port
+	l.Close()
+	if _, err := dialUntil(t.Context(), "127.0.0.1", port, dest(1), time.Second, time.Millisecond); !errors.Is(err, errNobody) {
+		t.Fatalf("nobody came: %v", err)
+	}
+	got := make(chan error, 1)
+	go func() {
+		_, err := dialUntil(t.Context(), "127.0.0.1", port, dest(2), 10*time.Second, 30*time.Second)
+		got <- err
+	}()
+	late, err := Listen(t.Context(), port)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Serve(t.Context(), late, dest(1), 10*time.Second, func(Dest) error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-got; err != nil {
+		t.Fatal(err)
+	}
+}

@@ -31,6 +31,7 @@ type Config struct {
 	Pattern  Pattern       // "": Constant
 	Seed     uint64        // for Echo and Seeded
 
+	Wait            time.Duration // how long a client tries again while nobody listens; 0: not at all
 	ExchangeTimeout time.Duration // for each step of the peer on TCP; 0: 10 s
 	Stall           time.Duration // without any completion it fails; 0: 30 s
 	Linger          time.Duration // RC: the NIC stays until the peer was silent for so long; 0: not at all
@@ -265,7 +266,7 @@ func (g *game) meet(ctx context.Context) (err error) {
 			}
 		}
 		g.remote, err = Serve(ctx, l, g.local, g.c.ExchangeTimeout, g.connect)
-	} else if g.remote, err = Dial(ctx, g.c.Host, g.c.Port, g.local, g.c.ExchangeTimeout); err == nil {
+	} else if g.remote, err = dialUntil(ctx, g.c.Host, g.c.Port, g.local, g.c.ExchangeTimeout, g.c.Wait); err == nil {
 		err = g.connect(g.remote)
 	}
 	if err != nil {
