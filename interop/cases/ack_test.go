@@ -275,6 +275,19 @@ func TestAcknowledge(t *testing.T) {
 		l.counts("duplicate_request=6", "rdma_recvs=3")
 		want(t, "drops", l.drops(), "duplicate=6")
 	})
+	// A duplicate that is no READ at the PSN of a READ is nonsense: no ACK may name it.
+	bubble(t, "a SEND at the PSN of a READ", func(t *testing.T) {
+		l, c, mr := lab1(t)
+		c.gets(peer.ReadRequest(nicQP, 0x200, mr.Addr(), mr.RKey(), 2000))
+		l.take()
+		c.gets(send(0x200), send(0x201))
+		l.emits()
+		want(t, "drops", l.drops(), "duplicate-unserved=2")
+		c.gets(send(0x202))
+		l.emits("ACKNOWLEDGE 000202 1f m2")
+		c.gets(send(0x201))
+		l.emits("ACKNOWLEDGE 000202 1f m2")
+	})
 	// Many READs in one batch, each answered in order.
 	bubble(t, "READs in a row", func(t *testing.T) {
 		l, c, mr := lab1(t)
@@ -398,6 +411,15 @@ func TestSequenceNak(t *testing.T) {
 			l.emits(fmt.Sprintf("ACKNOWLEDGE 000200 %02x m0", 0x20+code))
 		})
 	}
+	// The expected packet is behind the later one in one burst: the NAK is sent all the same,
+	// or the requester would wait for its timer with what was dropped.
+	bubble(t, "reordered in one burst", func(t *testing.T) {
+		l := newLab(t, labConfig{Latency: time.Microsecond})
+		c := l.rc(nil)
+		c.recv(1, nil, 0)
+		c.gets(send(0x201), send(0x200))
+		l.emits("ACKNOWLEDGE 000200 60 m0", "ACKNOWLEDGE 000200 1f m1")
+	})
 	// The receive queue runs dry in the middle of a burst.
 	bubble(t, "RNR in the middle of a burst", func(t *testing.T) {
 		l := newLab(t, labConfig{Latency: time.Microsecond})

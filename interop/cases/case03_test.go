@@ -294,38 +294,41 @@ func TestCase03_ICRCOnUDPBackend(t *testing.T) {
 
 	// What the host really sends is seen by a packet socket on lo, where the test may open
 	// one; the peer's socket knows that some ID explains the ICRC.
+	wire := make(chan int, 1)
 	sniffer, err := peer.OpenPacket("lo", [6]byte{}, [6]byte{})
 	if err != nil {
 		t.Logf("no packet socket, so the IP ID and DF on the wire are not looked at: %v", err)
+		wire <- 0
 	} else {
-		defer sniffer.Close()
+		t.Cleanup(func() { sniffer.Close() })
+		go func() {
+			n := 0
+			defer func() { wire <- n }()
+			for end := time.Now().Add(time.Minute); ; {
+				b, err := sniffer.Read(end)
+				if err != nil {
+					return
+				}
+				f, err := peer.Parse(b)
+				if err != nil || f.Src != loopNIC {
+					continue // what the peer sends passes lo as well
+				}
+				if n++; !peer.CheckICRC(b) || !f.DF || f.MF {
+					t.Errorf("on the wire: ICRC right %v, ID %#x, DF %v: %v\n%x", peer.CheckICRC(b), f.ID, f.DF, f, b)
+				}
+			}
+		}()
 	}
-	wire := 0
-	look := func() {
-		for sniffer != nil {
-			b, err := sniffer.Read(time.Now().Add(5 * time.Second))
-			if err != nil {
-				t.Fatalf("packet socket: %v", err)
-			}
-			f, err := peer.Parse(b)
-			if err != nil || f.Src != loopNIC {
-				continue // what the peer sends passes lo as well
-			}
-			// The kernel fills in no UDP checksum on lo: that is masked.
-			if !peer.CheckICRC(b) || !f.DF || f.MF {
-				t.Fatalf("on the wire: ICRC right %v, ID %#x, DF %v: %v\n%x", peer.CheckICRC(b), f.ID, f.DF, f, b)
-			}
-			wire++
-			return
-		}
+	n := workload(t, 1000, c, u, ah, func() *peer.Frame { return l.p.Expect(t) })
+	if err == nil {
+		time.Sleep(20 * time.Millisecond) // a packet socket is told last
+		sniffer.Close()
 	}
-	n := workload(t, 1000, c, u, ah, func() *peer.Frame {
-		look()
-		return l.p.Expect(t)
-	})
-	t.Logf("%d packets, %d seen on the wire", n, wire)
-	if sniffer != nil {
-		want(t, "packets on the wire", wire, n)
+	// A busy lo may overrun the packet socket: some are enough, if all are right.
+	seen := <-wire
+	t.Logf("%d packets, %d seen on the wire", n, seen)
+	if err == nil && seen < n/10 {
+		t.Fatalf("%d of %d packets were seen on the wire", seen, n)
 	}
 	l.counts("drop_icrc=0")
 
@@ -345,4 +348,18 @@ func TestCase03_ICRCOnUDPBackend(t *testing.T) {
 		t.Fatalf("receive: %v %+v", err, wc[:k])
 	}
 	l.counts("drop_icrc=1", "rx_icrc_encapsulated=1")
+}
+
+// What the tests of this package rest on: the peer does not let a wrong ICRC pass.
+func TestCase03_PeerSeesWrongICRC(t *testing.T) {
+	for i := range 4 {
+		b := vector("V1")
+		b[len(b)-1-i] ^= 0x10
+		if f := must(peer.Parse(b)); len(f.Irregular()) != 1 || f.Irregular()[0] != "ICRC" {
+			t.Errorf("byte %d wrong: %v", i, f.Irregular())
+		}
+	}
+	if f := must(peer.Parse(vector("V1"))); len(f.Irregular()) != 0 {
+		t.Errorf("V1: %v", f.Irregular())
+	}
 }

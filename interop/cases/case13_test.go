@@ -102,6 +102,40 @@ func TestCase13_ReadResumed(t *testing.T) {
 		want(t, "drops", l.drops(), "early-response=2")
 		l.counts("implied_nak_seq_err=1")
 	})
+	bubble(t, "requester/two gaps", func(t *testing.T) {
+		l, c, mr := setup(t)
+		c.gets(peer.ReadRespFirst(nicQP, 0x100, 1, part(0)), peer.ReadRespMiddle(nicQP, 0x102, part(2)))
+		l.emits("READ_REQUEST 000101 ar va=10400+3072")
+		// The answer to that has a gap too: each gap is asked for at once, when something has
+		// come in between.
+		c.gets(peer.ReadRespFirst(nicQP, 0x101, 1, part(1)), peer.ReadRespLast(nicQP, 0x103, 1, part(3)))
+		l.emits("READ_REQUEST 000102 ar va=10800+2048")
+		c.gets(peer.ReadRespFirst(nicQP, 0x102, 1, part(2)), peer.ReadRespLast(nicQP, 0x103, 1, part(3)))
+		c.sent("1 SUCCESS RDMA_READ 4096")
+		wantBytes(t, "what was read", mr.Bytes(), data)
+		l.counts("implied_nak_seq_err=2")
+	})
+	// After a retry the requester takes any opcode that fits the position (design.md 8), also
+	// at the first packet.
+	bubble(t, "requester/nothing came, MIDDLE first", func(t *testing.T) {
+		l, c, mr := setup(t)
+		retry(l, 0x100, 4096)
+		answer := readAnswer(0x100, 1, 1024, data)
+		answer[0].Op = peer.OpReadRespMiddle
+		c.gets(answer...)
+		done(l, c, mr)
+	})
+	bubble(t, "requester/nothing came, LAST alone", func(t *testing.T) {
+		l := newLab(t, labConfig{})
+		c := l.rc(nil)
+		mr := l.mr(8, all)
+		c.read(mr, 8)
+		l.take()
+		want(t, "retry", brief(l.p.Next(t)), "READ_REQUEST 000100 ar va=10000+8")
+		c.gets(peer.ReadRespLast(nicQP, 0x100, 1, part(0)[:8]))
+		c.sent("1 SUCCESS RDMA_READ 8")
+		wantBytes(t, "what was read", mr.Bytes(), part(0)[:8])
+	})
 	// The answers to the first request were late and not lost: they and those to the retry
 	// come together. Nothing is stored twice or at the wrong place, and nothing fails.
 	bubble(t, "requester/late answers", func(t *testing.T) {

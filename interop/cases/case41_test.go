@@ -119,6 +119,22 @@ func TestCase41_GRHArea(t *testing.T) {
 	}
 }
 
+// The first 20 bytes hold nothing of the datagram before, which came over IPv6.
+func TestCase41_IPv4AfterIPv6(t *testing.T) {
+	bubble(t, "one queue pair", func(t *testing.T) {
+		l := newLab(t, labConfig{})
+		u := l.ud(device.StateRTS)
+		mr := l.mr(200, all)
+		u.recv(1, mr.SGE(0, 100))
+		u.recv(2, mr.SGE(100, 100))
+		l.p.SendRaw(t, twin6().Marshal())
+		l.p.SendRaw(t, vector("V5"))
+		u.received("1 SUCCESS RECV 44", "2 SUCCESS RECV 44")
+		wantBytes(t, "first 20 bytes", mr.Bytes()[100:120], make([]byte, 20))
+		wantBytes(t, "IPv4 header", mr.Bytes()[120:140], vector("V5")[:20])
+	})
+}
+
 // ahFromWC does what ibv_init_ah_from_wc does with the 40 bytes of a datagram (roce.md
 // B.10: kernel core/verbs.c ib_get_rdma_header_version): tell IPv4 from IPv6, swap source
 // and destination, find the GID.

