@@ -243,9 +243,24 @@ func (d *Device) receiveLoop(src link.Source, b *link.Batch) {
 	defer d.wg.Done()
 	for {
 		if err := src.Recv(b, true); err != nil {
+			d.deaf(err)
 			return
 		}
 		d.receive(b)
+	}
+}
+
+// deaf tells every context that the link has failed, unless the device is being
+// closed.
+func (d *Device) deaf(err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return
+	}
+	d.log.Error("the link failed", "device", d.name, "err", err)
+	for c := range d.contexts {
+		c.async.add(AsyncEvent{Type: EventDeviceFatal})
 	}
 }
 

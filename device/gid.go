@@ -33,6 +33,16 @@ func (g GID) String() string {
 // MarshalText implements encoding.TextMarshaler.
 func (g GID) MarshalText() ([]byte, error) { return []byte(g.String()), nil }
 
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (g *GID) UnmarshalText(b []byte) error {
+	a, err := netip.ParseAddr(string(b))
+	if err != nil {
+		return fmt.Errorf("GID: %w", err)
+	}
+	*g = GIDOf(a)
+	return nil
+}
+
 // Hex returns the 32 hex digits that the pingpong tools exchange.
 func (g GID) Hex() string { return hex.EncodeToString(g[:]) }
 

@@ -65,9 +65,12 @@ type Frame struct {
 	Segment int    // index in the burst: the IPv4 ID
 
 	buf  [wire.EthLen + wire.MaxNetLen + wire.MaxTailLen + 1]byte
-	own  wire.Packet // copy of the packet where its Path had to be changed
-	path wire.Path   // and the changed Path
-	note string      // impairment rule that touched it
+	own  wire.Packet // copy of the packet where its Path or its Data had to be changed
+	data [1][]byte   // own.Data of a captured packet: payload
+
+	payload []byte    // what a captured packet carries; its memory may change once it was sent
+	path    wire.Path // and the changed Path
+	note    string    // impairment rule that touched it
 }
 
 // Packet is one received packet, raw.

@@ -189,8 +189,9 @@ func (p *Port) emit(v *portView, pk *wire.Packet, note string) {
 		_ = p.transmit(v) // a closed endpoint shows again at the next call
 	}
 	f := t.all[len(t.list)]
+	captured := p.sink.Load() != nil
 	if v.isLocal(pk.Path.Dst) {
-		f.frame(v, pk, 0)
+		f.frame(v, pk, 0, captured)
 		if s := p.sink.Load(); s != nil {
 			f.note = note
 			t.capture(*s, p.txNow(), f, wire.OK)
@@ -199,7 +200,7 @@ func (p *Port) emit(v *portView, pk *wire.Packet, note string) {
 		f.clear()
 		return
 	}
-	f.frame(v, pk, t.segment(pk, v.info.MaxSegs))
+	f.frame(v, pk, t.segment(pk, v.info.MaxSegs), captured)
 	f.note = note
 	// The byte stage of impairment (corrupt, CE mark) belongs here: the frame is
 	// sealed, and what it changes is what the capture has to show.
@@ -251,7 +252,7 @@ func (p *Port) captureUnsent(v *portView, pk *wire.Packet, why wire.Fault, note 
 		return
 	}
 	var f Frame
-	f.frame(v, pk, 0)
+	f.frame(v, pk, 0, false)
 	f.note = note
 	p.tx.capture(*s, p.txNow(), &f, why)
 }
@@ -265,12 +266,26 @@ func (t *txState) capture(s Sink, when time.Time, f *Frame, why wire.Fault) {
 	t.rec = Record{}
 }
 
-// frame makes f the frame of pk at place id of its burst.
-func (f *Frame) frame(v *portView, pk *wire.Packet, id int) {
+// frame makes f the frame of pk at place id of its burst. With still it carries a
+// copy of the payload: what is captured after the send is what was sent, also where
+// the program has changed its memory meanwhile.
+func (f *Frame) frame(v *portView, pk *wire.Packet, id int, still bool) {
 	if v.info.SrcPort != 0 && pk.Path.SrcPort != v.info.SrcPort {
 		// Paths are shared and packets are the engine's: change copies.
 		f.path, f.own = *pk.Path, *pk
 		f.path.SrcPort, f.own.Path = v.info.SrcPort, &f.path
+		pk = &f.own
+	}
+	if still && pk.Size > 0 {
+		if pk != &f.own {
+			f.own = *pk
+		}
+		f.payload = f.payload[:0]
+		for _, d := range pk.Data {
+			f.payload = append(f.payload, d...)
+		}
+		f.data[0] = f.payload
+		f.own.Data = f.data[:]
 		pk = &f.own
 	}
 	f.Packet, f.Segment = pk, id
@@ -289,6 +304,7 @@ func (f *Frame) frame(v *portView, pk *wire.Packet, id int) {
 // clear drops references to memory that is not the port's.
 func (f *Frame) clear() {
 	f.Packet, f.own.Data, f.own.Path, f.Eth, f.note = nil, nil, nil, nil, ""
+	f.data[0] = nil
 }
 
 // AppendTo appends the bytes of the frame to dst.

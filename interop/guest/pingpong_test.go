@@ -92,7 +92,7 @@ func play(t *testing.T, g game, o options, netdev, captureDev string, flags ...s
 	const iters = 30
 	log := strings.TrimSuffix(jobFile(t, "play.pcap"), ".pcap") + ".log.jsonl"
 	args := append([]string{"pingpong", g.service}, flags...)
-	args = append(args, "-s", strconv.Itoa(g.size), "-n", strconv.Itoa(iters), "--packet-log", log, "--pattern", "constant", "--stall-timeout", "60s")
+	args = append(args, "-s", strconv.Itoa(g.size), "-n", strconv.Itoa(iters), "--packet-log", log, "--pattern", "echo", "--stall-timeout", "60s")
 	if g.mtu != 0 {
 		args = append(args, "-m", strconv.Itoa(g.mtu))
 	}
