@@ -61,6 +61,20 @@ func (l *TxList) DropLast() {
 	l.list[l.n].release()
 }
 
+// Drop takes back the packets for which unwanted is true, with their references.
+func (l *TxList) Drop(unwanted func(t *Tx) bool) {
+	kept := 0
+	for i, t := range l.list[:l.n] {
+		if unwanted(t) {
+			t.release()
+			continue
+		}
+		l.list[kept], l.list[i] = t, l.list[kept]
+		kept++
+	}
+	l.n = kept
+}
+
 // Len returns the number of packets on the list.
 func (l *TxList) Len() int { return l.n }
 

@@ -4,7 +4,7 @@
 // interop/run.sh compiles the package into one static test binary, boots the VM (interop/vm) and runs it there. Only
 // the binary and cmd/softnic travel: what a test needs besides is embedded from testdata, and what it wants to hand to
 // interop/judge on the host (captures, logs) it writes below $SOFTNIC_JOB, each test into the folder of its own name
-// (jobFile). Everywhere else every test skips, so that go test ./... needs no lab; in the lab a skipped test is a
+// (jobFile). The judges take every capture for one of good frames, unless its name says "injected". Everywhere else every test skips, so that go test ./... needs no lab; in the lab a skipped test is a
 // failure.
 //
 // A test begins with needGuest, builds its network with newVeth and addRxe (or startSoftnic with a TAP), and uses
@@ -18,6 +18,7 @@
 // Every helper cleans up after itself, the RDMA link always before its network device: a device that goes away while
 // an RDMA link or a program with a queue pair holds it keeps the kernel from ever powering off, which run.sh reports.
 //
-// The emulated machine is 10 to 20 times slower than a real one and varies by half between boots: time limits are
-// generous, and durations are compared only within one boot.
+// The emulated machine is 10 to 20 times slower than a real one, varies by half between boots, and may have a single
+// processor (run.sh says why): time limits are generous, durations are compared only within one boot, and nothing may
+// depend on two programs running at the same time.
 package guest

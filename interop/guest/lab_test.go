@@ -1,3 +1,5 @@
+//go:build linux
+
 package guest
 
 import (
@@ -129,16 +131,6 @@ func offloadsOff(t testing.TB, netns, dev string) {
 func addNeigh(t testing.TB, dev, addr, mac string) {
 	t.Helper()
 	run(t, "ip", "neigh", "replace", addr, "lladdr", mac, "dev", dev, "nud", "permanent")
-}
-
-// linkMAC returns the Ethernet address of a device in the initial namespace.
-func linkMAC(t testing.TB, dev string) string {
-	t.Helper()
-	mac := sysfs("/sys/class/net/" + dev + "/address")
-	if mac == "" {
-		t.Fatalf("no network device %s", dev)
-	}
-	return mac
 }
 
 func linkExists(dev string) bool {

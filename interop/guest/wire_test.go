@@ -1,3 +1,5 @@
+//go:build linux
+
 package guest
 
 import (
@@ -322,13 +324,6 @@ func TestWireFramesTakenByRxe(t *testing.T) {
 			ip.peer.SendRaw(t, raw)
 			return raw
 		}
-		// spoil sends the packet with one bit of the payload (or of the last header) wrong.
-		spoil := func(s *wire.Spec) {
-			t.Helper()
-			raw := wire.Build(s)
-			raw[len(raw)-wire.ICRCLen-(-len(s.Payload)&3)-1] ^= 1
-			ip.peer.SendRaw(t, raw)
-		}
 
 		const grh = 40 // what a datagram is preceded by in memory
 		ud := lab.nic.CreateQP("UD")
@@ -342,7 +337,6 @@ func TestWireFramesTakenByRxe(t *testing.T) {
 			}
 			s := toRxe(ip, op, ud.QPN, bth.PSN(i), payload)
 			s.Ext = bth.Ext{QKey: 0x11111111, SrcQP: 0x000abc, Imm: 0xcafe0001}
-			spoil(s)
 			raw := send(s)
 			wc := ud.RecvCompletions(1)[0]
 			if wc.Status != 0 || wc.WrID != uint64(i) || wc.ByteLen != grh+n || wc.SrcQP != 0x000abc || op == bth.UDSendOnlyImm && wc.Imm != 0xcafe0001 {
@@ -384,7 +378,6 @@ func TestWireFramesTakenByRxe(t *testing.T) {
 			payload := pattern(10+n, n)
 			rc.PostRecv(uint64(i), mr, 0, 4096)
 			s := toRxe(ip, bth.Make(bth.RC, bth.SendOnly), rc.QPN, psn, payload)
-			spoil(s)
 			send(s)
 			msn++
 			answer(bth.Acknowledge)
@@ -435,4 +428,48 @@ func TestWireFramesTakenByRxe(t *testing.T) {
 		rc.Destroy()
 	}
 	dump.Stop()
+}
+
+// TestWireSpoiledFramesDroppedByRxe shows that the kernel's driver does look at what package wire computes: with one bit
+// of the payload wrong, it takes neither a datagram nor a SEND, and the good packet behind it in their place.
+func TestWireSpoiledFramesDroppedByRxe(t *testing.T) {
+	needGuest(t)
+	lab := newWireLab(t)
+	mr := lab.nic.RegMR(4096, accessAll)
+	for _, ip := range lab.ips {
+		t.Log(ip.name)
+		good := pattern(1, 99)
+		send := func(s *wire.Spec) {
+			t.Helper()
+			raw := wire.Build(s)
+			spoiled := bytes.Clone(raw)
+			spoiled[bytes.Index(raw, good)+50] ^= 1
+			ip.peer.SendRaw(t, spoiled)
+			ip.peer.SendRaw(t, raw)
+		}
+		ud := lab.nic.CreateQP("UD")
+		ud.Datagrams(1, 0)
+		ud.PostRecv(1, mr, 0, 1024)
+		ud.PostRecv(2, mr, 1024, 1024) // would be taken by the second of two
+		s := toRxe(ip, bth.UDSendOnly, ud.QPN, 0, good)
+		s.Ext = bth.Ext{QKey: 1, SrcQP: 2}
+		send(s)
+		send(s)
+		for i, wc := range ud.RecvCompletions(2) {
+			if wc.Status != 0 || !bytes.Equal(mr.Read(i*1024+40, len(good)), good) {
+				t.Errorf("datagram %d: completion %+v, or the spoiled payload", i, wc)
+			}
+		}
+		ud.Destroy()
+
+		rc := lab.nic.CreateQP("RC")
+		rc.Connect(connection{SGIDIndex: ip.gidIndex, DGID: ip.remote, QPN: 0x000def})
+		rc.PostRecv(1, mr, 2048, 1024)
+		send(toRxe(ip, bth.Make(bth.RC, bth.SendOnly), rc.QPN, 0, good))
+		ip.peer.Expect(t, peer.WantAck(0), peer.WantMSN(1))
+		if wc := rc.RecvCompletions(1)[0]; wc.Status != 0 || !bytes.Equal(mr.Read(2048, len(good)), good) {
+			t.Errorf("SEND: completion %+v, or the spoiled payload", wc)
+		}
+		rc.Destroy()
+	}
 }

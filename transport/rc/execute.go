@@ -87,6 +87,7 @@ func (r *responder) badLength(now transport.Time, psn bth.PSN) wire.Fault {
 // that has ended.
 func (r *responder) advance(n int, ended bool) {
 	r.epsn = r.epsn.Add(n)
+	r.psns += uint64(n)
 	if ended {
 		r.msn = (r.msn + 1) & 0xFFFFFF
 		r.in = none
@@ -206,7 +207,7 @@ func (r *responder) read(now transport.Time, psn bth.PSN, v *wire.View) wire.Fau
 	h := bth.RETH(v.Header(bth.HRETH))
 	n := r.responses(h.Length())
 	switch {
-	case len(v.Payload) != 0:
+	case len(v.Payload) != 0, v.BTH().Pad() != 0:
 		return r.badLength(now, psn)
 	case h.Length() > transport.MaxMessage, n > maxOutstanding, r.saved.busy():
 		// One more than max_dest_rd_atomic can be told only while the oldest
@@ -216,8 +217,8 @@ func (r *responder) read(now transport.Time, psn bth.PSN, v *wire.View) wire.Fau
 		return r.noAccess(now, psn)
 	}
 	r.m.Counters.RxReadRequests.Inc()
+	res := resource{first: psn, place: r.psns, packets: n, va: h.VA(), rkey: h.RKey(), length: h.Length(), busy: true}
 	r.advance(n, true)
-	res := resource{first: psn, packets: n, va: h.VA(), rkey: h.RKey(), length: h.Length(), busy: true}
 	id := r.saved.add(res)
 	r.out.push(reply{read: true, res: res, id: id, psn: psn, msn: r.msn, until: n})
 	return wire.OK

@@ -109,9 +109,7 @@ func (m *Machine) Modified(now transport.Time, c transport.Changed) {
 	case transport.RTS:
 		m.req.send(now)
 	case transport.Err:
-		// An error that the responder found answers what came before it; a
-		// consumer that goes to ERR wants silence.
-		m.rsp.out = replies{q: m.rsp.out.q}
+		m.rsp.silence()
 	}
 }
 

@@ -70,6 +70,10 @@ func (r *responder) nak(s bth.Syndrome, psn bth.PSN) {
 // pending reports whether responses wait to be sent.
 func (r *responder) pending() bool { return r.out.n > 0 }
 
+// silence forgets the responses that are queued: a queue pair in ERR does not
+// answer. Only an error that the responder finds itself answers what came before it.
+func (r *responder) silence() { r.out = replies{q: r.out.q} }
+
 // pump sends queued responses until the transmit list is long enough.
 func (r *responder) pump(now transport.Time) {
 	for r.out.n > 0 && r.m.Tx.Len() < txHigh {
@@ -83,7 +87,7 @@ func (r *responder) pump(now transport.Time) {
 			// The memory is gone: the NAK names the first response that is
 			// missing, and nothing follows it.
 			psn := e.psn
-			r.out = replies{q: r.out.q}
+			r.silence()
 			r.m.Host.Raise(transport.EventQPAccessErr)
 			r.emitAck(&reply{syndrome: bth.NakRemoteAccess, psn: psn, msn: r.msn})
 			r.m.fail(now)

@@ -380,6 +380,7 @@ func (r *requester) abort(now transport.Time, st transport.Status) {
 		w := r.at(i)
 		w.status, w.done = st, true
 	}
+	r.m.rsp.silence()
 	r.m.fail(now)
 }
 

@@ -19,6 +19,7 @@ const (
 type responder struct {
 	m    *Machine
 	epsn bth.PSN // expected PSN
+	psns uint64  // PSNs executed
 	msn  uint32  // completed messages, 24 bits
 	mute bool    // a sequence or RNR NAK is out: silent until epsn comes
 	est  bool    // communication established was raised
@@ -68,11 +69,15 @@ func (r *responder) duplicate(psn bth.PSN, v *wire.View) wire.Fault {
 	r.m.Counters.DuplicateRequest.Inc()
 	if v.BTH().Opcode().Operation() != bth.ReadRequest {
 		if v.Info.Known() {
-			r.acknowledge(r.acknowledgeable(psn))
+			p := r.acknowledgeable()
+			if p.Before(psn) {
+				return wire.DuplicateUnserved // a SEND or WRITE with the PSN of a READ
+			}
+			r.acknowledge(p)
 		}
 		return wire.Duplicate
 	}
-	res, id := r.saved.find(psn)
+	res, id := r.saved.find(r.place(psn))
 	if res == nil {
 		return wire.DuplicateUnserved
 	}
@@ -104,22 +109,22 @@ func (r *responder) duplicate(psn bth.PSN, v *wire.View) wire.Fault {
 	return wire.Duplicate
 }
 
-// acknowledgeable returns the highest PSN at or after psn that a plain ACK may
-// name: the last one executed, but never one of a READ, because rxe takes
-// that for the READ's answer (rxe-lab.md C1).
-func (r *responder) acknowledgeable(psn bth.PSN) bth.PSN {
+// place returns how many PSNs were executed before psn, which is before the
+// expected one.
+func (r *responder) place(psn bth.PSN) uint64 { return r.psns - uint64(-psn.Sub(r.epsn)) }
+
+// acknowledgeable returns the highest PSN that a plain ACK may name: the last
+// one executed, but never one of a READ, because rxe takes that for the READ's
+// answer (rxe-lab.md C1).
+func (r *responder) acknowledgeable() bth.PSN {
 	p := r.epsn.Prev()
 	for {
-		res, _ := r.saved.find(p)
+		res, _ := r.saved.find(r.place(p))
 		if res == nil {
-			break
+			return p
 		}
 		p = res.first.Prev()
 	}
-	if p.Before(psn) {
-		return psn
-	}
-	return p
 }
 
 func (r *responder) responses(length uint32) int {

@@ -44,6 +44,12 @@ func (r *requester) timer(now transport.Time) {
 		r.goBack(r.una, wire.RetryRNR)
 		r.send(now)
 	case r.ackAt != 0 && now >= r.ackAt:
+		if i := r.oldest(); i < r.n && r.at(i).refs > 0 {
+			// What the peer is to answer has not left yet: a host that is too busy
+			// to send must not use up the retries of a peer that never heard.
+			r.arm(now)
+			return
+		}
 		r.ackAt = 0
 		r.m.Counters.LocalAckTimeoutErr.Inc()
 		r.retry(now, r.una, wire.RetryTimeout)
@@ -68,6 +74,13 @@ func (r *requester) retry(now transport.Time, psn bth.PSN, cause wire.Cause) {
 // goBack makes psn, the oldest unanswered PSN, the next one to be sent, and
 // counts a new round for everything from there on.
 func (r *requester) goBack(psn bth.PSN, cause wire.Cause) {
+	r.m.Tx.Drop(func(t *transport.Tx) bool {
+		// Not sent yet, and about to be emitted again.
+		if t.Token != 0 {
+			r.sent(t.Token)
+		}
+		return t.Token != 0
+	})
 	r.seek(psn)
 	r.cause, r.sinceAR, r.ackAt = cause, 0, 0
 	for i := r.cur; i < r.n; i++ {

@@ -6,7 +6,8 @@ import "github.com/softnic/softnic/wire/bth"
 // answered.
 type resource struct {
 	first   bth.PSN
-	packets int // PSNs of its responses
+	place   uint64 // PSNs that were executed before it
+	packets int    // PSNs of its responses
 	va      uint64
 	rkey    uint32
 	length  uint32
@@ -34,11 +35,12 @@ func (s *saved) add(x resource) uint32 {
 	return id
 }
 
-// find returns the resource that covers psn, and its number.
-func (s *saved) find(psn bth.PSN) (*resource, uint32) {
+// find returns the resource that covers a place, and its number. A PSN will not
+// do: it comes round after 2^24 packets, and a READ may have been saved before.
+func (s *saved) find(place uint64) (*resource, uint32) {
 	for i := 1; i <= s.n; i++ {
 		id := s.next - uint32(i)
-		if x := &s.r[id&uint32(len(s.r)-1)]; psn.In(x.first, x.packets) {
+		if x := &s.r[id&uint32(len(s.r)-1)]; place-x.place < uint64(x.packets) {
 			return x, id
 		}
 	}
