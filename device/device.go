@@ -258,7 +258,7 @@ func (d *Device) deaf(err error) {
 	if d.closed {
 		return
 	}
-	d.log.Error("the link failed", "device", d.name, "err", err)
+	d.log.Debug("the link failed", "device", d.name, "err", err)
 	for c := range d.contexts {
 		c.async.add(AsyncEvent{Type: EventDeviceFatal})
 	}
