@@ -12,8 +12,8 @@ const (
 	askTimes      = 3                // requests before a neighbour is given up (MAX_MULTICAST_SOLICIT)
 	staleAfter    = time.Minute      // a MAC heard longer ago is asked for again when used
 	defendEvery   = 10 * time.Second // RFC 5227 DEFEND_INTERVAL
-	maxHeld       = 16               // frames that wait for one neighbour
-	maxUnknown    = 64               // neighbours that may have frames wait for them
+	maxHeld       = 256              // frames that wait for one neighbour: a first burst of RDMA, whose loss costs a retry
+	maxUnknown    = 32               // neighbours that may have frames wait for them
 	maxNeighbours = 1024             // after that the one least recently used goes
 )
 

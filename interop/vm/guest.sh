@@ -4,7 +4,7 @@
 #
 # Output goes to /job/output.log and not to the console: the kernel writes there too and would tear lines apart.
 export PATH=/tmp/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root TERM=dumb LC_ALL=C.UTF-8
-export SOFTNIC_GUEST=1 SOFTNIC_JOB=/job XDG_RUNTIME_DIR=/run
+export SOFTNIC_GUEST=1 SOFTNIC_JOB=/job XDG_RUNTIME_DIR=/run/user/0
 
 finish() {
 	trap - ERR
@@ -20,8 +20,12 @@ finish() {
 exec >/job/boot.log 2>&1 </dev/null
 trap 'finish 125' ERR
 hostname softnic
-mkdir -p /dev/pts /dev/shm /tmp/bin /run/netns
+# A tmpfs is for everybody unless told otherwise.
+chmod 755 /run /var/lib /var/log
+chmod 700 /root
 chmod 1777 /tmp /var/tmp
+mkdir -p /dev/pts /dev/shm /tmp/bin /run/netns /run/user
+mkdir -m 700 /run/user/0
 mount -t devpts -o ptmxmode=666 devpts /dev/pts
 mount -t tmpfs -o mode=1777 tmpfs /dev/shm
 mount -t debugfs debugfs /sys/kernel/debug
