@@ -354,7 +354,7 @@ func TestSend(t *testing.T) {
 		// The first burst waits for the neighbour, the second does not; both arrive in order.
 		for burst := range 2 {
 			var frames []*link.Frame
-			for i := range maxHeld {
+			for i := range 16 { // what the receiver's socket has room for
 				frames = append(frames, frame(c.src, c.dst, []byte{byte(burst), byte(i)}, nil, bytes.Repeat([]byte{'x'}, 4096)))
 			}
 			if err := tap.Send(frames); err != nil {
