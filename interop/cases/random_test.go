@@ -34,7 +34,7 @@ func TestRandomRequests(t *testing.T) {
 		const mtu, messages = 256, 150
 		start := uint32(0xFFFF80)
 		l := newLab(t, labConfig{Latency: time.Duration(r.IntN(2)) * time.Microsecond})
-		c := l.rc(func(o *rcOptions) { o.MTU, o.RQPSN, o.Resp = mtu, start, 4 })
+		c := l.rc(func(o *rcOptions) { o.MTU, o.RQPSN, o.Resp = mtu, start, 16 }) // 10 READs at most come at once
 		// READs read one half, WRITEs write the other, so that a READ has one answer.
 		mr := l.mr(1<<16, all)
 		copy(mr.Bytes(), pattern(1, 1<<15))
@@ -165,11 +165,13 @@ func TestRandomAnswers(t *testing.T) {
 		}
 		// The responder: an expected PSN, and whether a NAK is out.
 		e, msn, muted, inMessage, n := start, uint32(0), false, 0, 0
+		// What was sent four times is not lost any more, so that retry_cnt suffices.
+		times, chance := map[uint32]int{}, func(n int) bool { return r.IntN(n) == 0 }
 		answer := func(f *peer.Frame) {
-			if r.IntN(8) > 0 {
+			if !chance(8) {
 				c.gets(f)
 			}
-			if r.IntN(20) == 0 {
+			if chance(20) {
 				c.gets(f)
 			}
 		}
@@ -177,14 +179,20 @@ func TestRandomAnswers(t *testing.T) {
 		for len(got) < messages {
 			f := l.nextOrNothing(2 * time.Second)
 			if f == nil {
-				t.Fatalf("the device is silent with %d of %d complete, state %v", len(got), messages, c.qp.State())
+				got = append(got, briefWC(drain(c.scq))...)
+				t.Fatalf("the device is silent, state %v, the last of %d completions:\n%v\nfrom PSN %06x on", c.qp.State(), messages, got[max(0, len(got)-3):], e)
 			}
 			n++
 			if n > 200000 {
 				t.Fatal("no end")
 			}
 			got = append(got, briefWC(drain(c.scq))...)
-			if r.IntN(12) == 0 {
+			if times[f.PSN]++; times[f.PSN] > 3 {
+				chance = func(int) bool { return false }
+			} else {
+				chance = func(n int) bool { return r.IntN(n) == 0 }
+			}
+			if chance(12) {
 				continue // lost
 			}
 			d := int32((f.PSN-e)<<8) >> 8
@@ -202,7 +210,7 @@ func TestRandomAnswers(t *testing.T) {
 				continue
 			case d == 0:
 				muted = false
-				if f.Op == peer.OpSendOnly && r.IntN(10) == 0 {
+				if f.Op == peer.OpSendOnly && chance(10) {
 					muted = true
 					answer(peer.RNRNak(nicQP, e, uint8(1+r.IntN(12)), msn))
 					continue
@@ -234,7 +242,7 @@ func TestRandomAnswers(t *testing.T) {
 				}
 				// In the middle of it the network may break down.
 				for _, x := range readAnswer(f.PSN, msn, mtu, b) {
-					if r.IntN(30) == 0 {
+					if chance(30) {
 						break
 					}
 					answer(x)

@@ -95,6 +95,31 @@ func TestGoBackN(t *testing.T) {
 		c.sent("3 SUCCESS SEND 10")
 		l.p.ExpectSilence(t, time.Second)
 	})
+	// A host that is slow to send: what waits for it when the retry begins is not sent twice,
+	// and every request still completes.
+	bubble(t, "what has not left yet", func(t *testing.T) {
+		l, c, mr := setup(t)
+		mem := &hookMemory{hook: func(n int) {
+			if n == 1 {
+				time.Sleep(time.Second)
+			}
+		}}
+		far := must(l.pd.RegMemory(mem, 0x1000, 64, 0))
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			c.post(device.SendWR{Op: device.OpSend, SGE: []device.SGE{{Addr: 0x1000, Length: 64, LKey: far.LKey()}}})
+		}()
+		l.settle()
+		c.send(mr, 20)
+		c.send(mr, 30)
+		c.gets(nak(0xFFFFFE, peer.SynNakSequence))
+		l.emits()
+		<-done
+		l.emits("SEND_ONLY fffffe ar [64]", "SEND_ONLY fffffe ar [64]", "SEND_ONLY ffffff ar [20]", "SEND_ONLY 000000 ar [30]")
+		c.gets(ack(0, 3))
+		c.sent("1 SUCCESS SEND 64", "2 SUCCESS SEND 20", "3 SUCCESS SEND 30")
+	})
 	// The key is looked up again: memory that is gone is not sent.
 	bubble(t, "memory gone", func(t *testing.T) {
 		l, c, mr := setup(t)

@@ -52,6 +52,10 @@ func main() {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(2)
 	}
+	if out, err := baseline(todo); err != nil {
+		fmt.Fprintf(os.Stderr, "the tests fail without a mutant already: %v\n%s", err, out)
+		os.Exit(1)
+	}
 	dir, err := os.MkdirTemp("", "mutants")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -93,6 +97,30 @@ func main() {
 	}
 }
 
+// baseline runs the tests of the mutants with nothing broken.
+func baseline(l []mutant) ([]byte, error) {
+	var packages []string
+	for _, m := range l {
+		for _, p := range m.where() {
+			if !slices.Contains(packages, p) {
+				packages = append(packages, p)
+			}
+		}
+	}
+	if len(packages) == 0 {
+		return nil, errors.New("no mutant has such a name")
+	}
+	return exec.Command("go", append([]string{"test", "-count=1"}, packages...)...).CombinedOutput()
+}
+
+// where is the packages of a mutant's tests.
+func (m *mutant) where() []string {
+	if m.packages == "" {
+		return []string{"./interop/cases"}
+	}
+	return strings.Fields(m.packages)
+}
+
 // duplicates says whether two mutants have one name.
 func duplicates(l []mutant) error {
 	seen := map[string]bool{}
@@ -116,11 +144,7 @@ func (m *mutant) try(dir string) (verdict, said string) {
 	if m.tests != "" {
 		args = append(args, "-run", m.tests)
 	}
-	packages := strings.Fields(m.packages)
-	if len(packages) == 0 {
-		packages = []string{"./interop/cases"}
-	}
-	out, err := exec.Command("go", append(args, packages...)...).CombinedOutput()
+	out, err := exec.Command("go", append(args, m.where()...)...).CombinedOutput()
 	said = head(out, 12)
 	var exit *exec.ExitError
 	switch {
