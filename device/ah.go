@@ -45,7 +45,7 @@ func (pd *PD) CreateAH(a AHAttr) (*AH, error) {
 	}
 	ah := &AH{pd: pd, path: path, attr: a}
 	c := pd.ctx
-	err = c.own("create_ah", ah, MaxAH, len(c.ahs), func() { c.ahs[ah] = struct{}{}; pd.uses.Add(1) })
+	err = own(c, "create_ah", c.ahs, MaxAH, ah, pd.live, func() { pd.uses.Add(1) })
 	if err != nil {
 		return nil, err
 	}

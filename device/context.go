@@ -41,17 +41,35 @@ func (d *Device) NewContext() *Context {
 // Device returns the device of the context.
 func (c *Context) Device() *Device { return c.dev }
 
-// own records a new object, or says why there is no room for it.
-func (c *Context) own(op string, obj any, limit, have int, add func()) error {
+// own records a new object in its set, or says why it cannot be. live checks, under
+// the context's lock, that what the object stands on is alive; made, if not nil,
+// publishes the object while Close has to wait.
+func own[T comparable](c *Context, op string, set map[T]struct{}, limit int, o T, live func() error, made func()) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
 		return &OpError{op, "", because(EIO, "the context is closed")}
 	}
-	if have >= limit {
-		return &OpError{op, "", because(ENOSPC, "the device's limit of %d is reached", limit)}
+	if live != nil {
+		if err := live(); err != nil {
+			return &OpError{op, "", err}
+		}
 	}
-	add()
+	if len(set) >= limit {
+		return &OpError{op, "", because(ENOSPC, "the limit of %d is reached", limit)}
+	}
+	set[o] = struct{}{}
+	if made != nil {
+		made()
+	}
+	return nil
+}
+
+// alive is a live check of one object; the context's lock is held.
+func alive[T comparable](set map[T]struct{}, o T, what string) error {
+	if _, ok := set[o]; !ok {
+		return because(EINVAL, "the %s is destroyed, or of another context", what)
+	}
 	return nil
 }
 

@@ -27,6 +27,7 @@ type CQ struct {
 	head, n  int
 	armed    int8 // 0 no, 1 solicited only, 2 any
 	overflow bool
+	dead     bool
 	sent     int           // events handed to the channel
 	wake     chan struct{} // holds a token when something was added since the last Wait
 }
@@ -37,12 +38,14 @@ func (c *Context) CreateCQ(in CQInit) (*CQ, error) {
 	if in.Entries < 1 || in.Entries > MaxCQE {
 		return nil, &OpError{op, "", because(EINVAL, "%d entries: 1 ... %d are possible", in.Entries, MaxCQE)}
 	}
-	if in.Channel != nil && in.Channel.ctx != c {
-		return nil, &OpError{op, "", because(EINVAL, "the channel belongs to another context")}
-	}
 	q := &CQ{ctx: c, channel: in.Channel, handler: in.Handler, ring: make([]WC, in.Entries), wake: make(chan struct{}, 1)}
-	err := c.own(op, q, MaxCQ, len(c.cqs), func() {
-		c.cqs[q] = struct{}{}
+	live := func() error {
+		if in.Channel == nil {
+			return nil
+		}
+		return alive(c.channels, in.Channel, "channel")
+	}
+	err := own(c, op, c.cqs, MaxCQ, q, live, func() {
 		q.id = c.nextCQ
 		c.nextCQ++
 		if in.Channel != nil {
@@ -77,11 +80,19 @@ func (q *CQ) Poll(wc []WC) int {
 }
 
 // Wait is Poll that blocks until there is a completion or ctx ends. It does
-// not use or disturb Arm and channels. One goroutine at a time may wait.
+// not use or disturb Arm and channels. One goroutine at a time may wait. It fails
+// with EIO when the queue is destroyed.
 func (q *CQ) Wait(ctx context.Context, wc []WC) (int, error) {
 	for {
 		if n := q.Poll(wc); n > 0 || len(wc) == 0 {
 			return n, nil
+		}
+		q.mu.Lock()
+		dead := q.dead
+		q.mu.Unlock()
+		if dead {
+			q.token() // for another who waits
+			return 0, &OpError{"poll_cq", q.name(), because(EIO, "it is destroyed")}
 		}
 		select {
 		case <-q.wake:
@@ -129,10 +140,7 @@ func (q *CQ) push(wc *WC, solicited bool) bool {
 		q.armed = 0
 		q.sent++
 	}
-	select {
-	case q.wake <- struct{}{}:
-	default:
-	}
+	q.token()
 	q.mu.Unlock()
 	if fire {
 		q.notify()
@@ -140,10 +148,18 @@ func (q *CQ) push(wc *WC, solicited bool) bool {
 	return true
 }
 
+// token wakes who waits.
+func (q *CQ) token() {
+	select {
+	case q.wake <- struct{}{}:
+	default:
+	}
+}
+
 func (q *CQ) notify() {
 	switch {
 	case q.handler != nil:
-		q.ctx.dev.dispatch.add(func() { q.handler(q) })
+		q.ctx.dev.dispatch.add(call{q, func() { q.handler(q) }})
 	case q.channel != nil:
 		q.channel.list.add(q)
 	}
@@ -165,7 +181,7 @@ func (q *CQ) purge(qpn uint32) {
 }
 
 // Destroy frees the queue; EBUSY while a queue pair uses it. It returns how
-// many of its events a consumer has taken from the channel.
+// many of its events a consumer has taken, or its handler was called for.
 func (q *CQ) Destroy() (delivered int, err error) {
 	c := q.ctx
 	c.mu.Lock()
@@ -182,11 +198,14 @@ func (q *CQ) Destroy() (delivered int, err error) {
 		q.channel.uses--
 	}
 	c.mu.Unlock()
-	withdrawn := 0
+	withdrawn := c.dev.dispatch.withdraw(func(f call) bool { return f.of == q })
 	if q.channel != nil {
-		withdrawn = q.channel.list.withdraw(func(o *CQ) bool { return o == q })
+		withdrawn += q.channel.list.withdraw(func(o *CQ) bool { return o == q })
 	}
+	c.async.withdraw(func(e AsyncEvent) bool { return e.CQ == q })
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	q.dead = true
+	q.token()
 	return q.sent - withdrawn, nil
 }

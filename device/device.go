@@ -20,7 +20,7 @@ type Options struct {
 	Name     string           // "" means rxe_softnic0; the stock verbs provider matches the prefix rxe
 	Clock    clock.Clock      // nil: the machine's
 	Rand     io.Reader        // keys, queue pair numbers, PSNs; nil: crypto/rand
-	Logger   *slog.Logger     // nil: silent
+	Logger   *slog.Logger     // nil: silent; it is called with locks held and must not call the device
 	Stepped  bool             // no goroutines: the program calls Step
 	SameKeys bool             // L_Key and R_Key of a region are equal, as on other adapters
 	Link     link.PortOptions // impairment and capture; its Clock, Logger and Inline are set by Open
@@ -50,6 +50,7 @@ type Device struct {
 
 	mu       sync.Mutex
 	closed   bool
+	failed   bool // the link does not receive any more, and contexts were told
 	contexts map[*Context]struct{}
 }
 
@@ -255,9 +256,10 @@ func (d *Device) receiveLoop(src link.Source, b *link.Batch) {
 func (d *Device) deaf(err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.closed {
+	if d.closed || d.failed {
 		return
 	}
+	d.failed = true
 	d.log.Debug("the link failed", "device", d.name, "err", err)
 	for c := range d.contexts {
 		c.async.add(AsyncEvent{Type: EventDeviceFatal})
@@ -345,7 +347,8 @@ func (d *Device) verdict(p *link.Packet) {
 	}
 }
 
-// Close closes all contexts, then the link, and waits until nothing runs.
+// Close closes the link and all contexts, and waits until nothing runs. It waits for
+// handlers too, so that it must not be called from one.
 func (d *Device) Close() error {
 	d.mu.Lock()
 	if d.closed {
@@ -355,10 +358,11 @@ func (d *Device) Close() error {
 	d.closed = true
 	contexts := keysOf(d.contexts)
 	d.mu.Unlock()
+	// The link first: it lets go of a send that waits, and of whoever waits for that.
+	err := d.port.Close()
 	for _, c := range contexts {
 		_ = c.Close()
 	}
-	err := d.port.Close()
 	d.wg.Wait()
 	d.dispatch.close()
 	<-d.dispatch.done

@@ -12,12 +12,12 @@
 //	cq, err := ctx.CreateCQ(device.CQInit{Entries: 64})
 //	mr, err := pd.RegMR(make([]byte, 4096), device.LocalWrite)
 //	qp, err := pd.CreateQP(device.QPInit{Type: device.RC, SendCQ: cq, RecvCQ: cq, Cap: device.Cap{SendWR: 16, RecvWR: 16}})
-//	err = qp.Connect(remote, device.ConnectOptions{})
+//	err = qp.Connect(psn, remote, device.ConnectOptions{})
 //	err = qp.PostSend(&device.SendWR{...})
 //
 // # Concurrency
 //
-// All methods may be called from any goroutine. Whoever has work runs the
+// All methods may be called from any goroutine, but Device.Close not from a handler. Whoever has work runs the
 // engine of a queue pair inline under its lock: the poster, the receive loop.
 // A goroutine per queue pair does what nobody else is there for: timers, RNR
 // waits, long READ responses, and what other objects do to the queue pair. Locks are

@@ -118,17 +118,12 @@ const (
 	EventQPReqErr    EventType = 2
 	EventQPAccessErr EventType = 3
 	EventCommEst     EventType = 4
-	EventSQDrained   EventType = 5
 	EventDeviceFatal EventType = 8
-	EventPortActive  EventType = 9
-	EventPortErr     EventType = 10
-	EventGIDChange   EventType = 18
 )
 
 var eventNames = map[EventType]string{
 	EventCQErr: "IBV_EVENT_CQ_ERR", EventQPFatal: "IBV_EVENT_QP_FATAL", EventQPReqErr: "IBV_EVENT_QP_REQ_ERR",
-	EventQPAccessErr: "IBV_EVENT_QP_ACCESS_ERR", EventCommEst: "IBV_EVENT_COMM_EST", EventSQDrained: "IBV_EVENT_SQ_DRAINED",
-	EventDeviceFatal: "IBV_EVENT_DEVICE_FATAL", EventPortActive: "IBV_EVENT_PORT_ACTIVE", EventPortErr: "IBV_EVENT_PORT_ERR", EventGIDChange: "IBV_EVENT_GID_CHANGE",
+	EventQPAccessErr: "IBV_EVENT_QP_ACCESS_ERR", EventCommEst: "IBV_EVENT_COMM_EST", EventDeviceFatal: "IBV_EVENT_DEVICE_FATAL",
 }
 
 // String returns the verbs name.
@@ -173,7 +168,11 @@ func (c *Context) raise(e AsyncEvent, handler func(AsyncEvent)) {
 		c.async.add(e)
 		return
 	}
-	c.dev.dispatch.add(func() { handler(e) })
+	var of any = e.CQ
+	if e.QP != nil {
+		of = e.QP
+	}
+	c.dev.dispatch.add(call{of, func() { handler(e) }})
 }
 
 // CompChannel collects the completion events of the queues that were created
@@ -187,7 +186,7 @@ type CompChannel struct {
 // CreateCompChannel makes a completion channel.
 func (c *Context) CreateCompChannel() (*CompChannel, error) {
 	ch := &CompChannel{ctx: c, list: newEventList[*CQ]()}
-	if err := c.own("create_comp_channel", ch, MaxCQ, len(c.channels), func() { c.channels[ch] = struct{}{} }); err != nil {
+	if err := own(c, "create_comp_channel", c.channels, MaxCQ, ch, nil, nil); err != nil {
 		return nil, err
 	}
 	return ch, nil
@@ -210,6 +209,10 @@ func (ch *CompChannel) TryGet() (*CQ, bool) { return ch.list.tryGet() }
 func (ch *CompChannel) Destroy() error {
 	c := ch.ctx
 	c.mu.Lock()
+	if _, live := c.channels[ch]; !live {
+		c.mu.Unlock()
+		return &OpError{"destroy_comp_channel", "", because(EINVAL, "it is destroyed already")}
+	}
 	if ch.uses > 0 {
 		c.mu.Unlock()
 		return &OpError{"destroy_comp_channel", "", because(EBUSY, "%d completion queues are on it", ch.uses)}
@@ -225,12 +228,19 @@ func (ch *CompChannel) close() { ch.list.close() }
 // dispatcher runs handlers, one after the other, on a goroutine of its own or, in
 // a stepped device, in Step.
 type dispatcher struct {
-	*eventList[func()]
+	*eventList[call]
 	done chan struct{}
 }
 
+// call is a handler to be called, and the object that it is of: what is destroyed
+// is not heard of any more.
+type call struct {
+	of any
+	f  func()
+}
+
 func newDispatcher(stepped bool) *dispatcher {
-	d := &dispatcher{newEventList[func()](), make(chan struct{})}
+	d := &dispatcher{newEventList[call](), make(chan struct{})}
 	if stepped {
 		close(d.done)
 		return d
@@ -242,7 +252,7 @@ func newDispatcher(stepped bool) *dispatcher {
 			if err != nil {
 				return
 			}
-			f()
+			f.f()
 		}
 	}()
 	return d
@@ -257,6 +267,6 @@ func (d *dispatcher) runAll() bool {
 			return any
 		}
 		any = true
-		f()
+		f.f()
 	}
 }

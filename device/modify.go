@@ -105,12 +105,18 @@ func (q *QP) checkAttrs(a *QPAttr, mask AttrMask) (*wire.Path, error) {
 			return nil, because(EINVAL, "path_mtu %d is above the port's active MTU %d", a.PathMTU, m)
 		}
 	}
+	p := q.attr.Path
+	if mask&AttrAV != 0 {
+		var err error
+		if p, err = q.dev.path(&a.AH); err != nil {
+			return nil, err
+		}
+	}
+	if err := q.fits(p, a, mask); err != nil {
+		return nil, err
+	}
 	if mask&AttrAV == 0 {
 		return nil, nil
-	}
-	p, err := q.dev.path(&a.AH)
-	if err != nil {
-		return nil, err
 	}
 	dest := q.attr.DestQPN
 	if mask&AttrDestQPN != 0 {
@@ -118,6 +124,24 @@ func (q *QP) checkAttrs(a *QPAttr, mask AttrMask) (*wire.Path, error) {
 	}
 	p.SrcPort = sourcePort(a.AH.FlowLabel, q.num, dest)
 	return p, nil
+}
+
+// longestHead is the most that stands before and behind the payload of a packet of
+// a connection over IPv6: IPv6, UDP, BTH, RETH, ImmDt, ICRC. The active MTU is
+// reckoned with 80 bytes, as rxe does, which is enough for IPv4 alone.
+const longestHead = 40 + 8 + 12 + 16 + 4 + 4
+
+// fits checks that the longest packet of a path fits the link.
+func (q *QP) fits(p *wire.Path, a *QPAttr, mask AttrMask) error {
+	mtu := q.attr.PathMTU
+	if mask&AttrPathMTU != 0 {
+		mtu = a.PathMTU
+	}
+	link := q.dev.port.Info().MTU
+	if p == nil || q.typ == UD || !p.Dst.Is6() || mtu+longestHead <= link {
+		return nil
+	}
+	return because(EINVAL, "path_mtu %d over IPv6 needs packets of %d bytes, the link takes %d", mtu, mtu+longestHead, link)
 }
 
 // commit applies a modify that was checked.
@@ -188,6 +212,7 @@ func (q *QP) toReset() {
 	}
 	q.user = QPAttr{}
 	q.eng.Reset()
+	q.todo.Store(0)
 	q.sq.clear()
 	q.rq.clear()
 	q.scq.purge(q.num)

@@ -21,17 +21,23 @@ type PD struct {
 // AllocPD makes a protection domain.
 func (c *Context) AllocPD() (*PD, error) {
 	pd := &PD{ctx: c}
-	if err := c.own("alloc_pd", pd, MaxPD, len(c.pds), func() { c.pds[pd] = struct{}{} }); err != nil {
+	if err := own(c, "alloc_pd", c.pds, MaxPD, pd, nil, nil); err != nil {
 		return nil, err
 	}
 	return pd, nil
 }
+
+// live checks that the domain was not freed; the context's lock is held.
+func (pd *PD) live() error { return alive(pd.ctx.pds, pd, "protection domain") }
 
 // Dealloc frees the protection domain; EBUSY while anything belongs to it.
 func (pd *PD) Dealloc() error {
 	c := pd.ctx
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if err := pd.live(); err != nil {
+		return &OpError{"dealloc_pd", "", err}
+	}
 	if n := pd.uses.Load(); n > 0 {
 		return &OpError{"dealloc_pd", "", because(EBUSY, "%d objects still belong to it", n)}
 	}
@@ -77,10 +83,13 @@ func (pd *PD) RegMemory(m Memory, va, n uint64, access Access) (*MR, error) {
 	mr := &MR{Memory: m, pd: pd, base: va, size: n, access: access, free: make(chan struct{})}
 	mr.refs.Store(1)
 	c := pd.ctx
-	if err := c.own(op, mr, MaxMR, len(c.mrs), func() { c.mrs[mr] = struct{}{}; pd.uses.Add(1) }); err != nil {
+	err := own(c, op, c.mrs, MaxMR, mr, pd.live, func() {
+		pd.uses.Add(1)
+		c.dev.keys.add(c.dev, mr)
+	})
+	if err != nil {
 		return nil, err
 	}
-	c.dev.keys.add(c.dev, mr)
 	return mr, nil
 }
 
@@ -199,18 +208,24 @@ func (h *host) Local(lkey uint32, va uint64, n int, a Access) (transport.Region,
 // Remote implements transport.Host.
 func (h *host) Remote(rkey uint32, va uint64, n uint64, a Access) (transport.Region, bool) {
 	q := (*QP)(h)
-	k := &q.dev.keys
+	m, lkey := q.dev.keys.acquireRemote(q.pd, rkey, va, n, a)
+	if lkey {
+		q.dev.log.Warn("a peer used an L_Key as R_Key", "qp", q.num, "key", rkey)
+	}
+	return m, m != nil
+}
+
+// acquireRemote looks a remote key up and takes a reference; lkey tells that the key
+// is unknown here but a good local one.
+func (k *keys) acquireRemote(pd *PD, rkey uint32, va, n uint64, a Access) (mr *MR, lkey bool) {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
 	m := k.remote[rkey]
-	if m == nil || m.pd != q.pd || m.access&a != a || !m.holds(va, n) {
-		if m == nil && k.local[rkey] != nil {
-			q.dev.log.Warn("a peer used an L_Key as R_Key", "qp", q.num, "key", rkey)
-		}
-		return nil, false
+	if m == nil || m.pd != pd || m.access&a != a || !m.holds(va, n) {
+		return nil, m == nil && k.local[rkey] != nil
 	}
 	m.refs.Add(1)
-	return m, true
+	return m, false
 }
 
 // random32 draws from Options.Rand.

@@ -1,6 +1,7 @@
 package device
 
 import (
+	"cmp"
 	"sync"
 	"sync/atomic"
 
@@ -93,7 +94,7 @@ const (
 func (pd *PD) CreateQP(in QPInit) (*QP, error) {
 	const op = "create_qp"
 	c := pd.ctx
-	if err := checkQPInit(c, &in); err != nil {
+	if err := checkQPInit(&in); err != nil {
 		return nil, &OpError{op, "", err}
 	}
 	q := &QP{
@@ -113,34 +114,32 @@ func (pd *PD) CreateQP(in QPInit) (*QP, error) {
 		q.eng = ud.New(ud.Config{Attr: &q.attr, Host: (*host)(q), Tx: &q.tx, SQ: &q.sq, Recv: &q.recv, Counters: &c.dev.counters})
 		q.paths = map[*AH]*wire.Path{}
 	}
-	err := c.own(op, q, MaxQP, len(c.qps), func() {
-		c.qps[q] = struct{}{}
+	live := func() error {
+		return cmp.Or(pd.live(), alive(c.cqs, q.scq, "send completion queue"), alive(c.cqs, q.rcq, "receive completion queue"))
+	}
+	err := own(c, op, c.qps, MaxQP, q, live, func() {
 		pd.uses.Add(1)
 		q.scq.uses.Add(1)
 		q.rcq.uses.Add(1)
+		c.dev.addQP(q)
+		if c.dev.opts.Stepped {
+			close(q.done)
+		} else {
+			go q.loop()
+		}
 	})
 	if err != nil {
 		return nil, err
 	}
-	c.dev.addQP(q)
-	q.attr.QPN = q.num
-	if c.dev.opts.Stepped {
-		close(q.done)
-	} else {
-		go q.loop()
-	}
 	return q, nil
 }
 
-func checkQPInit(c *Context, in *QPInit) error {
+func checkQPInit(in *QPInit) error {
 	if in.Type != RC && in.Type != UD {
 		return because(EOPNOTSUPP, "queue pair type %d is not supported", int(in.Type))
 	}
 	if in.SendCQ == nil || in.RecvCQ == nil {
 		return because(EINVAL, "a queue pair needs a send and a receive completion queue")
-	}
-	if in.SendCQ.ctx != c || in.RecvCQ.ctx != c {
-		return because(EINVAL, "a completion queue belongs to another context")
 	}
 	k := &in.Cap
 	for _, v := range []struct {
@@ -203,6 +202,7 @@ func (q *QP) Destroy() error {
 	q.rcq.purge(q.num)
 	c := q.ctx
 	c.async.withdraw(func(e AsyncEvent) bool { return e.QP == q })
+	c.dev.dispatch.withdraw(func(f call) bool { return f.of == q })
 	c.mu.Lock()
 	delete(c.qps, q)
 	c.mu.Unlock()
@@ -322,7 +322,7 @@ func (q *QP) PostSendList(wrs ...*SendWR) error {
 		if err = q.checkSend(wr); err != nil {
 			break
 		}
-		q.sq.push(wr)
+		q.sq.push(wr, q.typ == UD)
 	}
 	if q.attr.State == StateRTS || q.attr.State == StateErr || q.attr.State == StateSQE {
 		now := q.dev.now()
@@ -361,8 +361,8 @@ func (q *QP) checkSend(wr *SendWR) error {
 	if !rc.Executes(wr.Op) {
 		return because(EINVAL, "%s is not possible on %s", wr.Op, q.typ)
 	}
-	if wr.Op == OpRead {
-		if q.attr.MaxRdAtomic == 0 && q.attr.State == StateRTS {
+	if wr.Op == OpRead && q.attr.State == StateRTS {
+		if q.attr.MaxRdAtomic == 0 {
 			return because(EINVAL, "max_rd_atomic is 0: no READ can be sent")
 		}
 		if wr.Len() > uint64(q.attr.PathMTU)*(1<<23-1) {

@@ -15,8 +15,14 @@ type sendRing struct {
 
 func (r *sendRing) full() bool { return r.head-r.tail == len(r.slot) }
 
-func (r *sendRing) push(wr *SendWR) {
-	r.slot[r.head%len(r.slot)].CopyFrom(wr)
+// push adds a request. Only a datagram's address handle is kept: the others have
+// counted no reference.
+func (r *sendRing) push(wr *SendWR, datagram bool) {
+	w := &r.slot[r.head%len(r.slot)]
+	w.CopyFrom(wr)
+	if !datagram {
+		w.AH = nil
+	}
 	r.head++
 }
 

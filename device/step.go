@@ -56,7 +56,10 @@ func (d *Device) stepOnce() bool {
 	busy := false
 	d.port.Flush(d.clock.Now())
 	for i, src := range d.port.Sources() {
-		if err := src.Recv(d.batches[i], false); err == nil && len(d.batches[i].Packets) > 0 {
+		switch err := src.Recv(d.batches[i], false); {
+		case err != nil:
+			d.deaf(err)
+		case len(d.batches[i].Packets) > 0:
 			busy = true
 			d.receive(d.batches[i])
 		}

@@ -100,7 +100,7 @@ func (r *responder) send(now transport.Time, psn bth.PSN, v *wire.View) wire.Fau
 	if i.Has(bth.Start) {
 		r.got = 0
 	}
-	if !r.goodLength(v) {
+	if !r.goodLength(v) || r.got+uint64(len(v.Payload)) > transport.MaxMessage {
 		return r.badLength(now, psn)
 	}
 	switch transport.Scatter(r.m.Host, r.recv.SGE, r.got, v.Payload, &r.m.scr) {

@@ -14,8 +14,8 @@ type Config struct {
 	SQ       transport.SendQueue
 	Recv     *transport.RecvContext
 	Counters *transport.Counters
-	// Window is the largest number of unanswered request PSNs, READs not
-	// counted; 0 means as many as hold 1 MiB of payload, at least 128.
+	// Window is the largest number of unanswered PSNs, those that READs
+	// reserve included; 0 means as many as hold 1 MiB of payload, at least 128.
 	Window int
 }
 
@@ -76,8 +76,9 @@ func (m *Machine) Deadline() transport.Time { return m.req.deadline() }
 
 // Pump implements transport.Engine.
 func (m *Machine) Pump(now transport.Time) bool {
-	m.rsp.pump(now)
+	m.rsp.pump(now, txHigh/2) // neither half starves the other
 	m.req.send(now)
+	m.rsp.pump(now, txHigh)
 	return m.Tx.Len() > 0 || m.rsp.pending()
 }
 

@@ -22,6 +22,10 @@ type reply struct {
 	again bool     // answers a duplicate
 }
 
+// maxReplies bounds the acknowledgements that wait behind a long READ: a peer that
+// makes gaps and fills them can ask for two at a time.
+const maxReplies = 256
+
 // replies is the ordered response queue. An ACK or NAK never passes a queued
 // READ response.
 type replies struct {
@@ -49,22 +53,34 @@ func (q *replies) pop() {
 	q.n--
 }
 
-// acknowledge queues an acknowledgement of psn. One that directly follows
-// another replaces it: acknowledgements are cumulative.
+// acknowledge queues an acknowledgement of psn.
 func (r *responder) acknowledge(psn bth.PSN) {
-	e := reply{syndrome: bth.AckUnlimited, psn: psn, msn: r.msn}
-	if n := r.out.n; n > 0 {
-		if last := r.out.at(n - 1); !last.read && last.syndrome.IsAck() {
-			*last = e
-			return
-		}
-	}
-	r.out.push(e)
+	r.reply(reply{syndrome: bth.AckUnlimited, psn: psn, msn: r.msn})
 }
 
 // nak queues a NAK or RNR NAK.
 func (r *responder) nak(s bth.Syndrome, psn bth.PSN) {
-	r.out.push(reply{syndrome: s, psn: psn, msn: r.msn})
+	r.reply(reply{syndrome: s, psn: psn, msn: r.msn})
+}
+
+// reply queues an answer; it replaces one that nothing else separates it from, because
+// answers are cumulative. An ACK of what a NAK has acknowledged already adds nothing.
+func (r *responder) reply(e reply) {
+	if n := r.out.n; n > 0 {
+		last := r.out.at(n - 1)
+		switch {
+		case last.read:
+		case last.syndrome.IsAck() && e.syndrome.IsAck():
+			*last = e
+			return
+		case n > maxReplies: // behind a long READ: the newest says it all
+			if last.syndrome.IsAck() || !e.psn.Before(last.psn) {
+				*last = e
+			}
+			return
+		}
+	}
+	r.out.push(e)
 }
 
 // pending reports whether responses wait to be sent.
@@ -74,9 +90,9 @@ func (r *responder) pending() bool { return r.out.n > 0 }
 // answer. Only an error that the responder finds itself answers what came before it.
 func (r *responder) silence() { r.out = replies{q: r.out.q} }
 
-// pump sends queued responses until the transmit list is long enough.
-func (r *responder) pump(now transport.Time) {
-	for r.out.n > 0 && r.m.Tx.Len() < txHigh {
+// pump sends queued responses until the transmit list has high packets.
+func (r *responder) pump(now transport.Time, high int) {
+	for r.out.n > 0 && r.m.Tx.Len() < high {
 		e := r.out.at(0)
 		if !e.read {
 			r.emitAck(e)

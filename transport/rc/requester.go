@@ -70,7 +70,7 @@ type requester struct {
 	ssn      uint32 // message sequence number of the next request, from 1
 	limited  bool   // the peer limits credits
 	limit    uint32 // ssn up to which it does
-	beyond   bool   // the one message beyond the limit is out
+	beyond   uint32 // ssn of the last message that was sent beyond the limit; 0: none
 	retries  int    // left
 	rnrs     int    // left
 	rnrSeen  int    // RNR NAKs in a row
@@ -169,10 +169,10 @@ func (r *requester) admit(w *wqe) bool {
 	}
 	if r.limited && w.consumes() && int32(w.ssn-r.limit) > 0 {
 		// One message beyond the limit, then wait for its answer (A.4).
-		if r.beyond {
+		if o := r.oldest(); int32(r.beyond-r.limit) > 0 && int32(r.at(o).ssn-r.beyond) <= 0 {
 			return false
 		}
-		r.beyond = true
+		r.beyond = w.ssn
 	}
 	if w.isRead() {
 		if r.reading >= a.MaxRdAtomic {

@@ -106,6 +106,12 @@ func (r *responder) duplicate(psn bth.PSN, v *wire.View) wire.Fault {
 	again := *res
 	again.length = uint32(off) + h.Length()
 	r.out.push(reply{read: true, res: again, id: id, psn: psn, msn: r.msn, sent: skip, start: skip, until: skip + n, again: true})
+	// In PSN order: what the peer misses must not wait behind answers to later
+	// requests, which it can only drop until then.
+	for i := r.out.n - 1; i > 0 && psn.Before(r.out.at(i-1).psn); i-- {
+		a, b := r.out.at(i-1), r.out.at(i)
+		*a, *b = *b, *a
+	}
 	return wire.Duplicate
 }
 

@@ -46,7 +46,8 @@ func (r *requester) answered(now transport.Time, psn bth.PSN) {
 			}
 			break
 		}
-		w.done, moved = true, true
+		// Also where sending it again has just failed: it had arrived.
+		w.status, w.done, moved = transport.StatusSuccess, true, true
 		r.una = w.last().Next()
 	}
 	if moved {

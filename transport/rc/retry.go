@@ -111,7 +111,13 @@ func (r *requester) seek(psn bth.PSN) {
 // progress notes that the oldest unanswered PSN has moved.
 func (r *requester) progress(now transport.Time) {
 	r.refill()
-	r.implied, r.rnrUntil, r.beyond = false, 0, false
+	r.implied = false
+	if r.rnrUntil != 0 {
+		// Something else was answered than what the peer was not ready for; what
+		// came behind that was dropped and has to go again.
+		r.rnrUntil = 0
+		r.goBack(r.una, wire.RetryRNR)
+	}
 	if m := r.windowMax(); r.window < m {
 		r.window++
 	}
