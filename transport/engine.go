@@ -123,8 +123,6 @@ type Engine interface {
 	FlushSends(now Time)
 	// Reset forgets everything; the state is RESET.
 	Reset()
-	// Idle reports that no request is outstanding and nothing waits to be sent.
-	Idle() bool
 }
 
 // Counters is where an engine counts.

@@ -129,9 +129,6 @@ func (m *Machine) Reset() {
 	m.rsp.reset()
 }
 
-// Idle implements transport.Engine.
-func (m *Machine) Idle() bool { return m.req.idle() && !m.rsp.pending() && m.Tx.Len() == 0 }
-
 // fail has the queue pair enter ERR and flushes it.
 func (m *Machine) fail(now transport.Time) {
 	if m.Attr.State != transport.Err {

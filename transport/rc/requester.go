@@ -405,5 +405,3 @@ func (r *requester) flush() {
 func (r *requester) reset() {
 	*r = requester{m: r.m, ring: r.ring, base: (r.base + uint32(r.n)) &^ (1 << 31)}
 }
-
-func (r *requester) idle() bool { return r.n == 0 }

@@ -6,9 +6,9 @@ import (
 	"github.com/softnic/softnic/wire/bth"
 )
 
-// AckTimeout returns T = 4.096 µs · 2^code in nanoseconds, 0 for code 0: no
+// ackTimeout returns T = 4.096 µs · 2^code in nanoseconds, 0 for code 0: no
 // timer (roce.md B.8).
-func AckTimeout(code uint8) transport.Time {
+func ackTimeout(code uint8) transport.Time {
 	if code == 0 {
 		return 0
 	}
@@ -19,7 +19,7 @@ func AckTimeout(code uint8) transport.Time {
 // neither do stale responses: only progress does (rxe-lab.md S3, S4).
 func (r *requester) arm(now transport.Time) {
 	r.ackAt = 0
-	if t := AckTimeout(r.m.Attr.Timeout); t != 0 && r.una != r.next && r.rnrUntil == 0 {
+	if t := ackTimeout(r.m.Attr.Timeout); t != 0 && r.una != r.next && r.rnrUntil == 0 {
 		r.ackAt = now + t
 	}
 }

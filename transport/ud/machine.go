@@ -305,6 +305,3 @@ func (m *Machine) Reset() {
 	m.base = (m.base + uint32(m.n)) &^ (1 << 31)
 	m.n, m.psn, m.held = 0, 0, false
 }
-
-// Idle implements transport.Engine.
-func (m *Machine) Idle() bool { return m.n == 0 && m.Tx.Len() == 0 }
