@@ -40,6 +40,9 @@ func daemon(cmd *cobra.Command, flags *nic.Flags, socket string) (err error) {
 	if err != nil {
 		return err
 	}
+	if err := flags.Check(); err != nil {
+		return err
+	}
 	l, err := control.Listen(path)
 	if err != nil {
 		return err

@@ -63,6 +63,9 @@ type NIC struct {
 
 // Open opens the NIC. stderr takes the log. If it fails nothing is left behind.
 func (f *Flags) Open(stderr io.Writer) (_ *NIC, err error) {
+	if err := f.Check(); err != nil {
+		return nil, err
+	}
 	log, err := f.logger(stderr)
 	if err != nil {
 		return nil, err
@@ -91,6 +94,19 @@ func (f *Flags) Open(stderr io.Writer) (_ *NIC, err error) {
 	return n, nil
 }
 
+// Check finds the flags that contradict each other, before anything is opened.
+func (f *Flags) Check() error {
+	switch {
+	case f.TAP == "" && f.UDP == "":
+		return usage("where is the NIC to be? --tap NAME makes a network interface, --udp ADDR uses an address of this host")
+	case f.TAP != "" && f.UDP != "":
+		return usage("--tap and --udp: a NIC is on one of the two")
+	case f.UDP != "" && len(f.Addrs)+len(f.HostAddrs) > 0:
+		return usage("--addr and --host-addr go with --tap: with --udp the NIC has the address of the socket")
+	}
+	return nil
+}
+
 func (f *Flags) logger(w io.Writer) (*slog.Logger, error) {
 	level := slog.LevelWarn
 	if f.LogLevel != "" {
@@ -105,14 +121,7 @@ func (f *Flags) logger(w io.Writer) (*slog.Logger, error) {
 func (f *Flags) endpoint(n *NIC, log *slog.Logger) (link.Endpoint, error) {
 	failed := make(chan error, 1)
 	n.Failed = failed
-	switch {
-	case f.TAP == "" && f.UDP == "":
-		return nil, usage("where is the NIC to be? --tap NAME makes a network interface, --udp ADDR uses an address of this host")
-	case f.TAP != "" && f.UDP != "":
-		return nil, usage("--tap and --udp: a NIC is on one of the two")
-	case f.UDP != "" && len(f.Addrs)+len(f.HostAddrs) > 0:
-		return nil, usage("--addr and --host-addr go with --tap: with --udp the NIC has the address of the socket")
-	case f.UDP != "":
+	if f.UDP != "" {
 		addr, err := udp.ParseAddr(f.UDP)
 		if err != nil {
 			return nil, usage("--udp: %w", err)
