@@ -288,6 +288,18 @@ func TestAcknowledge(t *testing.T) {
 		c.gets(send(0x201))
 		l.emits("ACKNOWLEDGE 000202 1f m2")
 	})
+	// What the peer misses does not wait behind answers to later requests, which it can only
+	// drop until then.
+	bubble(t, "a READ again, before the answer to a later one", func(t *testing.T) {
+		l, c, mr := lab1(t)
+		first := peer.ReadRequest(nicQP, 0x200, mr.Addr(), mr.RKey(), 8)
+		c.gets(first)
+		l.emits("READ_RESPONSE_ONLY 000200 1f m1 [8]")
+		c.gets(peer.ReadRequest(nicQP, 0x201, mr.Addr(), mr.RKey(), 2000), first)
+		got := l.take()
+		sameList(t, "operations", briefs(got)[1:], []string{"READ_RESPONSE_FIRST 000201 1f m2 [1024]", "READ_RESPONSE_LAST 000202 1f m2 [976]"})
+		want(t, "first", got[0].PSN, 0x200)
+	})
 	// Many READs in one batch, each answered in order.
 	bubble(t, "READs in a row", func(t *testing.T) {
 		l, c, mr := lab1(t)

@@ -120,6 +120,31 @@ func TestGoBackN(t *testing.T) {
 		c.gets(ack(0, 3))
 		c.sent("1 SUCCESS SEND 64", "2 SUCCESS SEND 20", "3 SUCCESS SEND 30")
 	})
+	// Sending it again fails, and then it turns out that it had arrived.
+	bubble(t, "memory gone, and a late ACK", func(t *testing.T) {
+		for _, late := range []bool{true, false} {
+			l := newLab(t, labConfig{})
+			c := l.rc(nil)
+			mr, gone := l.mr(64, 0), l.mr(64, 0)
+			c.send(mr, 1)
+			c.send(gone, 2)
+			l.take()
+			if err := gone.Dereg(); err != nil {
+				t.Fatal(err)
+			}
+			c.gets(nak(0x100, peer.SynNakSequence))
+			l.emits("SEND_ONLY 000100 ar [1]")
+			c.sent()
+			if late {
+				c.gets(ack(0x101, 2))
+				c.sent("1 SUCCESS SEND 1", "2 SUCCESS SEND 2")
+				c.state(device.StateRTS)
+			} else {
+				c.gets(ack(0x100, 1))
+				c.sent("1 SUCCESS SEND 1", "2 LOC_PROT_ERR")
+			}
+		}
+	})
 	// The key is looked up again: memory that is gone is not sent.
 	bubble(t, "memory gone", func(t *testing.T) {
 		l, c, mr := setup(t)
@@ -324,6 +349,23 @@ func TestRNRWait(t *testing.T) {
 		}
 		c.state(device.StateRTS)
 	})
+	// A second copy of the packet found a receive: the wait is over, and what was dropped behind
+	// the first copy goes again.
+	bubble(t, "an ACK during the wait", func(t *testing.T) {
+		l := newLab(t, labConfig{})
+		c := l.rc(nil)
+		mr := l.mr(64, all)
+		for i := range 3 {
+			c.send(mr, i+1)
+		}
+		l.take()
+		c.gets(peer.RNRNak(nicQP, 0x100, 0, 0), ack(0x100, 1))
+		l.emits("SEND_ONLY 000101 ar [2]", "SEND_ONLY 000102 ar [3]")
+		c.sent("1 SUCCESS SEND 1")
+		c.gets(ack(0x102, 3))
+		c.sent("2 SUCCESS SEND 2", "3 SUCCESS SEND 3")
+		l.p.ExpectSilence(t, 10*time.Second)
+	})
 	// The RNR NAK acknowledges what is before its PSN.
 	bubble(t, "RNR NAK of the third", func(t *testing.T) {
 		l := newLab(t, labConfig{})
@@ -421,6 +463,32 @@ func TestCredits(t *testing.T) {
 			want(t, "the rest", len(l.take()), 3)
 		})
 	}
+	// One beyond means one unanswered: the answer to a request before it gives no second.
+	bubble(t, "an answer before the one beyond", func(t *testing.T) {
+		l, c, mr := setup(t)
+		c.gets(limited(0x100, 1, 1))
+		l.settle()
+		for i := range 3 {
+			c.send(mr, 2+i)
+		}
+		l.emits("SEND_ONLY 000101 ar [2]", "SEND_ONLY 000102 ar [3]") // one in the limit, one beyond
+		c.gets(limited(0x101, 2, 0))
+		l.emits()
+		c.gets(limited(0x102, 3, 0))
+		l.emits("SEND_ONLY 000103 ar [4]")
+	})
+	// It is answered without an ACK of its own: by the response to a READ behind it.
+	bubble(t, "the one beyond is answered by a READ response", func(t *testing.T) {
+		l, c, mr := setup(t)
+		c.gets(limited(0x100, 1, 0))
+		l.settle()
+		c.send(mr, 2)
+		c.read(mr, 8)
+		c.send(mr, 3)
+		l.emits("SEND_ONLY 000101 ar [2]", "READ_REQUEST 000102 ar va=10000+8")
+		c.gets(peer.ReadRespOnly(nicQP, 0x102, 3, make([]byte, 8)).With(func(f *peer.Frame) { f.AETH.Syndrome = 0 }))
+		l.emits("SEND_ONLY 000103 ar [3]")
+	})
 	// A WRITE needs no receive and no credit; with an immediate it does. Each message counts
 	// in the limit, because each counts in the MSN.
 	bubble(t, "what takes no receive passes", func(t *testing.T) {
