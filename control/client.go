@@ -88,7 +88,7 @@ func (c *Client) get(ctx context.Context, what string, v any) error {
 func (c *Client) explain(err error) error {
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
-		return fmt.Errorf("no softnic runs on %s: start one with `softnic run`, or name its socket with --socket PATH", strings.TrimSuffix(c.path, Suffix))
+		return fmt.Errorf("no softnic runs on %s: start one with `softnic run`, or name its socket with --socket PATH; one that root started is asked as root", c.path)
 	case errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("%s belongs to another user: ask as that user or as root", c.path)
 	}

@@ -200,7 +200,7 @@ func TestClientErrors(t *testing.T) {
 		}
 		return err.Error()
 	}
-	if e := ask(filepath.Join(dir, "none.sock")); !strings.Contains(e, "no softnic runs on "+filepath.Join(dir, "none.sock")+":") {
+	if e := ask(filepath.Join(dir, "none.sock")); !strings.Contains(e, "no softnic runs on "+filepath.Join(dir, "none.sock")+Suffix+":") {
 		t.Error(e)
 	}
 

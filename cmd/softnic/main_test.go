@@ -277,7 +277,7 @@ func TestNoDaemon(t *testing.T) {
 		for _, verb := range [][]string{{}, {"show"}, {"show", "-j"}} {
 			args := slices.Concat([]string{object}, verb, []string{"--socket", path})
 			code, out, errs := softnic(args...)
-			checkError(t, code, exitFailure, errs, "no softnic runs on "+path+": start one with `softnic run`")
+			checkError(t, code, exitFailure, errs, "no softnic runs on "+path+".ctl: start one with `softnic run`")
 			if out != "" {
 				t.Errorf("on stdout: %q", out)
 			}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os/signal"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -76,6 +77,15 @@ What is sent (--pattern), and expected:
 	}
 	fs.DurationVar(&c.Linger, "linger", linger, "at the end stay until the peer was silent for `TIME`, to acknowledge again what it may repeat")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		// Zero means the default to a Go caller; who types it means zero.
+		for _, name := range []string{"port", "path-mtu", "rx-depth", "iters", "exchange-timeout", "stall-timeout", "wait", "linger"} {
+			if f := fs.Lookup(name); f != nil && f.Changed && (f.Value.String() == "0" || f.Value.String() == "0s" && !mayBeZero[name] || strings.HasPrefix(f.Value.String(), "-")) {
+				return &nic.UsageError{Err: fmt.Errorf("--%s %s: want more than nothing", name, f.Value)}
+			}
+		}
+		if fs.Changed("gid-idx") && c.GIDIndex < 0 {
+			return &nic.UsageError{Err: fmt.Errorf("--gid-idx %d: the table begins with 0", c.GIDIndex)}
+		}
 		if c.Pattern = pingpong.Pattern(*pattern); *pattern == "" && fs.Changed("seed") {
 			c.Pattern = pingpong.Seeded
 		}
@@ -86,6 +96,9 @@ What is sent (--pattern), and expected:
 	}
 	return cmd
 }
+
+// mayBeZero are the times that may be nothing.
+var mayBeZero = map[string]bool{"wait": true, "linger": true}
 
 func play(cmd *cobra.Command, flags *nic.Flags, c pingpong.Config) error {
 	ctx, stop := signal.NotifyContext(context.Background(), signals...)

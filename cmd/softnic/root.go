@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -93,8 +94,8 @@ func nicFlags(cmd *cobra.Command) *nic.Flags {
 	fs.StringArrayVar(&f.Addrs, "addr", nil, "address `CIDR` of the NIC on the TAP (repeatable)")
 	fs.StringArrayVar(&f.HostAddrs, "host-addr", nil, "address `CIDR` of the host's side of the TAP (repeatable)")
 	fs.IntVar(&f.MTU, "mtu", 0, "largest IP packet of the link in `BYTES`; RDMA's 4096 needs 4200 (default 1500 on a TAP, else that of the host's interface)")
-	fs.StringVar(&f.Capture, "capture", "", "write all packets to the pcapng `FILE`")
-	fs.StringVar(&f.PacketLog, "packet-log", "", "write a line of JSON for each packet to `FILE`")
+	fs.StringVar(&f.Capture, "capture", "", "write the RoCE packets, with the reason of each drop, to the pcapng `FILE`")
+	fs.StringVar(&f.PacketLog, "packet-log", "", "write a line of JSON for each RoCE packet to `FILE`")
 	fs.StringArrayVar(&f.Impair, "impair", nil, "impairment `RULE`, as 'tx qp=1 opcode=WRITE_MIDDLE psn=+5 round=1 drop' or 'rx drop=1% seed=7' (repeatable)")
 	fs.StringVar(&f.LogLevel, "log-level", "warn", "least `LEVEL` of what is logged on stderr: debug, info, warn, error")
 	return f
@@ -108,7 +109,8 @@ func socketFlag(cmd *cobra.Command) *string {
 // socketPath returns the socket that was asked for, or the default.
 func socketPath(flag string) (string, error) {
 	if flag != "" {
-		return flag, nil
+		// softnic prints the name with the suffix; both mean the same.
+		return strings.TrimSuffix(flag, control.Suffix), nil
 	}
 	return control.DefaultPath()
 }

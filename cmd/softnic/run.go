@@ -19,7 +19,7 @@ func newRun() *cobra.Command {
 		Long: `run is a NIC on a network interface that it makes (--tap), or on a UDP socket of this host (--udp). It prints
 one line when peers can talk to it, and runs until SIGTERM or SIGINT. Then it removes what it made.
 
-The socket PATH is for programs, PATH.ctl for the show commands. Without --socket PATH is softnic.sock in
+The show commands ask it over the socket PATH.ctl (PATH itself is kept for programs). Without --socket PATH is softnic.sock in
 $XDG_RUNTIME_DIR or, without that variable, in a folder of the user's own under the temporary directory.`,
 		Example: `  softnic run --udp 127.0.0.1
   softnic run --udp 127.0.0.2 --socket /tmp/b.sock

@@ -1,6 +1,7 @@
 package udp
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -96,6 +97,30 @@ func ParseAddr(s string) (netip.AddrPort, error) {
 	return netip.AddrPort{}, fmt.Errorf("udp: %q is not an IP address of this host, with or without :PORT", s)
 }
 
+// isBroadcast reports whether a is the first or the last address of an IPv4 network
+// that the host is on: the kernel would let a socket have it.
+func isBroadcast(a netip.Addr) bool {
+	if !a.Is4() {
+		return false
+	}
+	if a == netip.AddrFrom4([4]byte{255, 255, 255, 255}) {
+		return true
+	}
+	nets, _ := net.InterfaceAddrs()
+	for _, n := range nets {
+		p, err := netip.ParsePrefix(n.String())
+		if err != nil || !p.Addr().Is4() || p.Bits() > 30 || !p.Contains(a) {
+			continue
+		}
+		host := uint32(1)<<(32-p.Bits()) - 1
+		b := a.As4()
+		if v := binary.BigEndian.Uint32(b[:]) & host; v == 0 || v == host {
+			return true
+		}
+	}
+	return false
+}
+
 // Open opens the socket on an address of the host. The error is one line that says what
 // to do.
 func Open(addr netip.AddrPort, o Options) (*Endpoint, error) {
@@ -109,6 +134,9 @@ func Open(addr netip.AddrPort, o Options) (*Endpoint, error) {
 	addr = netip.AddrPortFrom(a, addr.Port())
 	if !a.IsValid() || a.IsUnspecified() || a.IsMulticast() {
 		return nil, fmt.Errorf("udp: %v is no address to send from: name one address of this host; have: %s", a, hostAddrs())
+	}
+	if isBroadcast(a) {
+		return nil, fmt.Errorf("udp: %v is a network's own or its broadcast address: name one address of this host; have: %s", a, hostAddrs())
 	}
 	e := &Endpoint{addr: addr, clk: clock.Or(o.Clock), log: o.Logger}
 	if err := e.open(addr, o.Buffer); err != nil {

@@ -174,52 +174,76 @@ func prefixes(flag string, l []string) ([]netip.Prefix, error) {
 	return out, nil
 }
 
-// captures opens the files and returns the sink that fills them.
+// captures opens the files and returns the sink that fills them. A file that exists is
+// emptied only when all of them are open.
 func (n *NIC) captures(f *Flags, info link.Info, log *slog.Logger) (link.Sink, error) {
-	var sinks []link.Sink
-	add := func(flag, path string, open func(io.Writer) (link.Sink, func() error, error)) error {
-		if path == "" {
-			return nil
-		}
-		_, err := os.Lstat(path)
-		fresh := errors.Is(err, fs.ErrNotExist)
-		file, err := os.Create(path)
-		if err != nil {
-			return fmt.Errorf("%s: %w", flag, err)
-		}
-		if fresh {
-			n.undo = append(n.undo, func() { os.Remove(path) })
-		}
-		sink, end, err := open(file)
-		if err != nil {
-			file.Close()
-			return fmt.Errorf("%s: %w", flag, err)
-		}
-		n.closers = append(n.closers, end, file.Close)
-		sinks = append(sinks, sink)
-		return nil
-	}
-	err := add("--capture", f.Capture, func(w io.Writer) (link.Sink, func() error, error) {
-		c, err := capture.NewWriter(w, info, capture.Options{Logger: log})
-		if err != nil {
-			return nil, nil, err
-		}
-		return c, c.Close, nil
-	})
+	capFile, err := n.file("--capture", f.Capture)
 	if err != nil {
 		return nil, err
 	}
-	err = add("--packet-log", f.PacketLog, func(w io.Writer) (link.Sink, func() error, error) {
-		l, err := capture.NewLog(w, info)
-		if err != nil {
-			return nil, nil, err
-		}
-		return l, l.Close, nil
-	})
-	if err != nil || len(sinks) == 0 {
+	logFile, err := n.file("--packet-log", f.PacketLog)
+	if err != nil {
 		return nil, err
 	}
+	if capFile != nil && logFile != nil && sameFile(capFile, logFile) {
+		return nil, usage("--capture and --packet-log: %s cannot be both", f.Capture)
+	}
+	var sinks []link.Sink
+	if capFile != nil {
+		c, err := capture.NewWriter(empty(capFile), info, capture.Options{Logger: log})
+		if err != nil {
+			return nil, fmt.Errorf("--capture: %w", err)
+		}
+		n.closers = append([]func() error{c.Close}, n.closers...)
+		sinks = append(sinks, c)
+	}
+	if logFile != nil {
+		l, err := capture.NewLog(empty(logFile), info)
+		if err != nil {
+			return nil, fmt.Errorf("--packet-log: %w", err)
+		}
+		n.closers = append([]func() error{l.Close}, n.closers...)
+		sinks = append(sinks, l)
+	}
+	if len(sinks) == 0 {
+		return nil, nil
+	}
 	return capture.NewTee(sinks...), nil
+}
+
+// file opens a file to be written, and leaves what is in it alone; nil without a path.
+func (n *NIC) file(flag, path string) (*os.File, error) {
+	if path == "" {
+		return nil, nil
+	}
+	if path == "-" {
+		return nil, usage("%s -: name a file", flag)
+	}
+	_, err := os.Lstat(path)
+	fresh := errors.Is(err, fs.ErrNotExist)
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o666)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w: name a file that can be written", flag, err)
+	}
+	if fresh {
+		n.undo = append(n.undo, func() { os.Remove(path) })
+	}
+	n.closers = append(n.closers, file.Close)
+	return file, nil
+}
+
+func sameFile(a, b *os.File) bool {
+	x, err1 := a.Stat()
+	y, err2 := b.Stat()
+	return err1 == nil && err2 == nil && x.Mode().IsRegular() && os.SameFile(x, y)
+}
+
+// empty truncates a file; a pipe or a device has nothing to lose.
+func empty(f *os.File) *os.File {
+	if st, err := f.Stat(); err == nil && st.Mode().IsRegular() {
+		_ = f.Truncate(0)
+	}
+	return f
 }
 
 // abandon closes and removes the files of a NIC that could not be opened.

@@ -149,3 +149,32 @@ func TestFailed(t *testing.T) {
 		t.Errorf("counters %v", w.Counters())
 	}
 }
+
+// TestAFailedStartKeepsWhatIsThere has a capture from before, and a start that comes to
+// nothing.
+func TestAFailedStartKeepsWhatIsThere(t *testing.T) {
+	dir := t.TempDir()
+	old := filepath.Join(dir, "old.pcapng")
+	if err := os.WriteFile(old, []byte("precious"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, log := range []string{filepath.Join(dir, "none", "x"), old} {
+		f := &Flags{UDP: "127.0.0.1:49896", Capture: old, PacketLog: log}
+		if n, err := f.Open(io.Discard); err == nil {
+			n.Close()
+			t.Fatalf("--packet-log %s is taken", log)
+		}
+		if b, _ := os.ReadFile(old); string(b) != "precious" {
+			t.Errorf("--packet-log %s: the old capture is %q", log, b)
+		}
+	}
+}
+
+func TestBroadcastIsNoNIC(t *testing.T) {
+	for _, a := range []string{"255.255.255.255", "127.255.255.255", "127.0.0.0"} {
+		if n, err := (&Flags{UDP: a + ":49897"}).Open(io.Discard); err == nil {
+			n.Close()
+			t.Errorf("%s is taken", a)
+		}
+	}
+}

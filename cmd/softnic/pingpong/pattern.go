@@ -172,7 +172,7 @@ func compare(i int, got, want []byte) error {
 	}
 	for k := range got {
 		if got[k] != want[k] {
-			return fmt.Errorf("invalid data: message %d, byte %d of %d is 0x%02x, expected 0x%02x", i+1, k, len(got), got[k], want[k])
+			return fmt.Errorf("invalid data: message %d, byte %d of %d is 0x%02x, expected 0x%02x: do --pattern and --seed agree on both sides?", i+1, k, len(got), got[k], want[k])
 		}
 	}
 	return nil

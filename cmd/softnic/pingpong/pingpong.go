@@ -94,6 +94,10 @@ func (c *Config) check(active int) error {
 		return fmt.Errorf("size %d (-s): 0 ... %d are possible", c.Size, device.MaxMessage)
 	case c.Service == device.UD && c.Size > active:
 		return fmt.Errorf("size %d (-s) is larger than the port's active MTU %d, which limits datagrams: use -s %d on both sides", c.Size, active, active)
+	case c.Service == device.RC && (c.MTU < 256 || c.MTU > 4096 || c.MTU&(c.MTU-1) != 0):
+		return fmt.Errorf("path MTU %d (-m): 256, 512, 1024, 2048 or 4096", c.MTU)
+	case c.Service == device.RC && c.MTU > active:
+		return fmt.Errorf("path MTU %d (-m) is above the port's active MTU: use -m %d on both sides", c.MTU, active)
 	case c.RXDepth < 1 || c.RXDepth > device.MaxCQE-1:
 		return fmt.Errorf("rx-depth %d (-r): 1 ... %d are possible", c.RXDepth, device.MaxCQE-1)
 	case c.Iters < 1:
@@ -452,7 +456,7 @@ func explain(wc *device.WC) error {
 	hint := map[device.Status]string{
 		device.StatusRetryExceeded:    "the peer does not answer: has it ended, is its GID reachable from this NIC, does its path carry the MTU (-m)?",
 		device.StatusRNRRetryExceeded: "the peer has no receives posted",
-		device.StatusLocalLength:      "the peer's message is longer than -s",
+		device.StatusLocalLength:      "the peer's message is longer than -s, or its -m is another",
 		device.StatusRemoteInvalidReq: "the peer refused it: do -s and -m agree on both sides?",
 		device.StatusFlush:            "the queue pair has failed: do -s and -m agree on both sides?",
 	}[wc.Status]
