@@ -35,8 +35,8 @@ fuzz: ## every fuzz target for FUZZTIME
 	  done; \
 	done
 
-nightly: fuzz ## long runs: fuzzing, and the tests twenty times over
-	$(GO) test -race -count 20 -timeout 60m ./device/... ./transport/... ./interop/cases/...
+nightly: fuzz ## long runs: fuzzing, and the tests of the engines five times over
+	$(GO) test -race -count 5 -timeout 60m ./device/... ./transport/... ./interop/cases/...
 
 clean:
 	rm -rf bin softnic-demo.pcapng
