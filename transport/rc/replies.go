@@ -63,8 +63,9 @@ func (r *responder) nak(s bth.Syndrome, psn bth.PSN) {
 	r.reply(reply{syndrome: s, psn: psn, msn: r.msn})
 }
 
-// reply queues an answer; it replaces one that nothing else separates it from, because
-// answers are cumulative. An ACK of what a NAK has acknowledged already adds nothing.
+// reply queues an ACK or NAK. An ACK that directly follows another replaces it, because
+// they are cumulative. When too many wait, the newest replaces the last of any kind, but
+// an ACK of what a NAK has acknowledged already adds nothing.
 func (r *responder) reply(e reply) {
 	if n := r.out.n; n > 0 {
 		last := r.out.at(n - 1)
