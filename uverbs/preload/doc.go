@@ -1,0 +1,10 @@
+// Package preload holds libsoftnic.so, the C library that `softnic exec` puts into LD_PRELOAD
+// of a verbs program. It gives that program a device that the kernel does not have, by
+// carrying a few calls of the C library to a daemon (package uverbs, which has the protocol).
+//
+// The library is built by `make build` into the folder lib and embedded from there. In a clean
+// clone the folder has a placeholder only; then Library says so.
+//
+// It knows nothing of the verbs interface beyond which file descriptors travel in which
+// command, and how a doorbell looks.
+package preload

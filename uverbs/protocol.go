@@ -1,0 +1,80 @@
+//go:build linux
+
+package uverbs
+
+// Records between the preload library and the daemon, one per SEQPACKET datagram,
+// integers in host order. From the program:
+//
+//	 0        4        8        12       16
+//	+--------+--------+--------+--------+---- - -
+//	|  kind  |  seq   | length |  arg   | length bytes
+//	+--------+--------+--------+--------+---- - -
+//
+// To the program, for Hello and Command only:
+//
+//	 0        4        8                 16       20       24       28       32
+//	+--------+--------+--------+--------+--------+--------+--------+--------+---- - -
+//	|  seq   | errno  |     address     | length | fd at  | fd id  | hintlen| hint text
+//	+--------+--------+--------+--------+--------+--------+--------+--------+---- - -
+//
+// A record with length bytes follows when length is not 0: they belong at address in the program's
+// memory, the response buffer that its request named. With "fd at" other than noFD a file
+// descriptor comes along (SCM_RIGHTS) with the first record; the number that it gets is stored as an int32 at
+// address + "fd at", after the bytes, and "fd id" names it in a Closed record. The hint, if any, is a line for
+// the user, without the newline.
+//
+// Library and daemon are of one build: a field is added by changing both.
+const (
+	// kindHello opens a context. arg is Version; the payload is helloBody, and
+	// /proc/self/mem opened for reading and writing comes along, where the program
+	// could open it. The answer carries the command fd: a sealed memfd whose
+	// layout is below. Its "fd at" is 0, length 0 and address 0: nothing is stored.
+	kindHello = 1
+	// kindCommand carries what the program wrote to the command fd. File
+	// descriptors that the command names come along. It is answered.
+	kindCommand = 2
+	// kindDoorbell carries a POST_SEND command; arg is the queue pair's handle.
+	// It is not answered.
+	kindDoorbell = 3
+	// kindClosed says that the process has closed its last copy of the event fd
+	// whose id is arg. It is not answered.
+	kindClosed = 4
+	// kindPresent says that a program runs that may open the device later: the
+	// connection keeps a daemon that ends with its last program. It is not answered.
+	kindPresent = 5
+
+	// Version of the records.
+	Version = 1
+
+	headLen   = 16
+	answerLen = 32
+	noFD      = 0xFFFFFFFF
+	maxHint   = 400      // bytes of text
+	maxRecord = 16 << 10 // payload of a command; the longest of the interface is below 1 KiB
+)
+
+// helloBody is the payload of kindHello: an address in the program, and the eight
+// bytes that stand there. The daemon may read them to see whether it reaches the
+// memory of the right process.
+//
+//	u64 address, u64 value
+const helloLen = 16
+
+// The memfd, from 0:
+//
+//	[0, 64)            u32 lock of the library (a futex; 0 free), the rest unused. The daemon never looks.
+//	                   The process that said hello holds a POSIX record lock on byte 0: it goes when the
+//	                   process ends or starts another program, and is not inherited by a fork, so that the
+//	                   daemon knows whether the process id still stands for the memory that was registered.
+//	[stateOff, arenaOff)  a byte per queue pair, by handle: stateShut, stateOpen or stateBusy. The
+//	                   daemon writes, the library reads; handles beyond have none.
+//	[arenaOff, ...)    the rings that commands return offsets of.
+const (
+	stateOff   = 4096
+	arenaOff   = 65536
+	maxStates  = arenaOff - stateOff
+	stateShut  = 0 // below RTS: write(POST_SEND) is EINVAL
+	stateOpen  = 1 // a doorbell record is sent
+	stateBusy  = 2 // the daemon looks at the queue anyway: no record is needed
+	lockExtent = 64
+)
