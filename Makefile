@@ -5,12 +5,27 @@
 GO ?= go
 PKGS := ./...
 
+# The C library that `softnic exec` preloads into programs, which the Go compiler embeds.
+# Programs can be run so on Linux only. Elsewhere, and for tests where there is no gcc, softnic
+# is built without it, and says so when it is asked for.
+PRELOAD := uverbs/preload/lib/libsoftnic.so
+ifeq ($(origin CC),default)
+CC := gcc
+endif
+ifeq ($(shell uname -s),Linux)
+BUILD_PRELOAD := $(PRELOAD)
+TEST_PRELOAD := $(if $(shell command -v $(firstword $(CC))),$(PRELOAD))
+endif
+
 .PHONY: build test lint race fuzz interop mutants nightly clean
 
-build: ## bin/softnic
+build: $(BUILD_PRELOAD) ## bin/softnic
 	$(GO) build -o bin/softnic ./cmd/softnic
 
-lint: ## gofmt, go vet for three systems, staticcheck
+$(PRELOAD): $(wildcard uverbs/preload/src/*)
+	CC="$(CC)" sh uverbs/preload/src/build.sh $@
+
+lint: $(TEST_PRELOAD) ## gofmt, go vet for three systems, staticcheck
 	@out=$$(gofmt -l $$(git ls-files '*.go' 2>/dev/null || find . -name '*.go')); \
 	if [ -n "$$out" ]; then echo "gofmt would change: $$out: run gofmt -w"; exit 1; fi
 	$(GO) vet $(PKGS)
@@ -43,4 +58,4 @@ nightly: fuzz ## long runs: fuzzing, and the tests of the engines five times ove
 	$(GO) test -race -count 5 -timeout 60m ./device/... ./transport/... ./interop/cases/...
 
 clean:
-	rm -rf bin softnic-demo.pcapng
+	rm -rf bin softnic-demo.pcapng $(PRELOAD)

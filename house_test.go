@@ -54,7 +54,8 @@ var mayImport = map[string][]string{
 	"transport": {"transport", "wire", "stats"},
 	"device":    {"transport", "link", "wire", "stats", "clock"},
 	"control":   {"device", "link", "stats", "wire"},
-	"cmd":       {"cmd", "control", "device", "link", "tap", "transport", "wire", "stats", "clock"},
+	"uverbs":    {"uverbs", "device", "transport"},
+	"cmd":       {"cmd", "control", "uverbs", "device", "link", "tap", "transport", "wire", "stats", "clock"},
 	"interop":   nil, // tests and their tools use everything
 }
 

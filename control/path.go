@@ -34,6 +34,13 @@ func DefaultPath() (string, error) {
 	return filepath.Join(dir, name), nil
 }
 
+// OwnFolder makes the user's own folder under the temporary directory if it is not there, and
+// returns it. Nobody else may write it.
+func OwnFolder() (string, error) {
+	dir := ownFolder()
+	return dir, makeFolder(dir)
+}
+
 // ownFolder is the user's own folder under the temporary directory.
 func ownFolder() string { return filepath.Join(os.TempDir(), "softnic-"+userName()) }
 

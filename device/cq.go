@@ -12,6 +12,20 @@ type CQInit struct {
 	Entries int          // least number of completions it holds, 1 ... MaxCQE
 	Channel *CompChannel // where its events go; nil: none
 	Handler func(*CQ)    // called for an event instead (comp_handler); nil: none
+
+	// Notify is called for an event instead of both, at once and under locks: it
+	// must not block or call the device.
+	Notify func()
+	// Ring is where completions go instead of a list of the queue's own, of which Poll
+	// and Wait then see nothing.
+	Ring CompletionRing
+}
+
+// CompletionRing is a completion queue in memory that a program shares and polls. It is
+// called from one goroutine at a time.
+type CompletionRing interface {
+	// Push stores a completion; false if there is no room.
+	Push(wc *WC) bool
 }
 
 // CQ is a completion queue.
@@ -20,6 +34,8 @@ type CQ struct {
 	id      int
 	channel *CompChannel
 	handler func(*CQ)
+	tell    func() // CQInit.Notify
+	shared  CompletionRing
 	uses    atomic.Int32 // queue pairs, one count for each of their two sides
 
 	mu       sync.Mutex
@@ -38,7 +54,10 @@ func (c *Context) CreateCQ(in CQInit) (*CQ, error) {
 	if in.Entries < 1 || in.Entries > MaxCQE {
 		return nil, &OpError{op, "", because(EINVAL, "%d entries: 1 ... %d are possible", in.Entries, MaxCQE)}
 	}
-	q := &CQ{ctx: c, channel: in.Channel, handler: in.Handler, ring: make([]WC, in.Entries), wake: make(chan struct{}, 1)}
+	q := &CQ{ctx: c, channel: in.Channel, handler: in.Handler, tell: in.Notify, shared: in.Ring, wake: make(chan struct{}, 1)}
+	if in.Ring == nil {
+		q.ring = make([]WC, in.Entries)
+	}
 	live := func() error {
 		if in.Channel == nil {
 			return nil
@@ -58,7 +77,7 @@ func (c *Context) CreateCQ(in CQInit) (*CQ, error) {
 	return q, nil
 }
 
-// Cap returns how many completions the queue holds.
+// Cap returns how many completions the queue holds; 0 for one with a Ring, which knows.
 func (q *CQ) Cap() int { return len(q.ring) }
 
 func (q *CQ) name() string { return fmt.Sprintf("cq %d", q.id) }
@@ -120,7 +139,7 @@ func (q *CQ) Arm(solicitedOnly bool) (missed bool) {
 // under the lock of a queue pair.
 func (q *CQ) push(wc *WC, solicited bool) bool {
 	q.mu.Lock()
-	if q.n == len(q.ring) {
+	if !q.store(wc) {
 		first := !q.overflow
 		q.overflow = true
 		q.mu.Unlock()
@@ -129,12 +148,6 @@ func (q *CQ) push(wc *WC, solicited bool) bool {
 		}
 		return false
 	}
-	i := q.head + q.n
-	if i >= len(q.ring) {
-		i -= len(q.ring)
-	}
-	q.ring[i] = *wc
-	q.n++
 	fire := q.armed == 2 || q.armed == 1 && (solicited || wc.Status != StatusSuccess)
 	if fire {
 		q.armed = 0
@@ -148,6 +161,23 @@ func (q *CQ) push(wc *WC, solicited bool) bool {
 	return true
 }
 
+// store adds a completion to the list or ring; false if there is no room.
+func (q *CQ) store(wc *WC) bool {
+	if q.shared != nil {
+		return q.shared.Push(wc)
+	}
+	if q.n == len(q.ring) {
+		return false
+	}
+	i := q.head + q.n
+	if i >= len(q.ring) {
+		i -= len(q.ring)
+	}
+	q.ring[i] = *wc
+	q.n++
+	return true
+}
+
 // token wakes who waits.
 func (q *CQ) token() {
 	select {
@@ -158,6 +188,8 @@ func (q *CQ) token() {
 
 func (q *CQ) notify() {
 	switch {
+	case q.tell != nil:
+		q.tell()
 	case q.handler != nil:
 		q.ctx.dev.dispatch.add(call{q, func() { q.handler(q) }})
 	case q.channel != nil:
@@ -165,7 +197,8 @@ func (q *CQ) notify() {
 	}
 }
 
-// purge removes the completions of a queue pair that is being destroyed.
+// purge removes the completions of a queue pair that is being destroyed. Those in a
+// shared ring belong to the program that polls it.
 func (q *CQ) purge(qpn uint32) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

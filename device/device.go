@@ -48,6 +48,9 @@ type Device struct {
 	qpMu sync.RWMutex
 	qps  map[uint32]*QP
 
+	watchMu  sync.Mutex
+	watchers map[*func()]struct{} // see Watch
+
 	mu       sync.Mutex
 	closed   bool
 	failed   bool // the link does not receive any more, and contexts were told
@@ -115,13 +118,34 @@ func (d *Device) follow() {
 	d.port.SetLocal(t.addrs())
 	d.mtu.Store(int32(ActiveMTU(info.MTU)))
 	d.qpMu.RLock()
-	defer d.qpMu.RUnlock()
 	for _, q := range d.qps {
 		if q.typ == UD {
 			q.mu.Lock()
 			q.attr.PathMTU = int(d.mtu.Load())
 			q.mu.Unlock()
 		}
+	}
+	d.qpMu.RUnlock()
+	d.watchMu.Lock()
+	defer d.watchMu.Unlock()
+	for f := range d.watchers {
+		(*f)()
+	}
+}
+
+// Watch has f called, on a goroutine of the link, after the addresses, the MTU or the
+// state of the port have changed, until stop is called.
+func (d *Device) Watch(f func()) (stop func()) {
+	d.watchMu.Lock()
+	defer d.watchMu.Unlock()
+	if d.watchers == nil {
+		d.watchers = map[*func()]struct{}{}
+	}
+	d.watchers[&f] = struct{}{}
+	return func() {
+		d.watchMu.Lock()
+		defer d.watchMu.Unlock()
+		delete(d.watchers, &f)
 	}
 }
 

@@ -9,14 +9,14 @@ import (
 )
 
 // eventList is a list of events on their way to a consumer. Either the
-// consumer takes them with get, or a sink hears of each. Destroying an object withdraws
-// what was not taken and learns what was.
+// consumer takes them with get, or they are handed to a sink at once. Destroying an object
+// withdraws what was not taken and learns what was.
 type eventList[T any] struct {
 	mu     sync.Mutex
 	list   []T
 	closed bool
 	ready  chan struct{} // holds a token while list is not empty, or it is closed
-	sink   func()        // called without lock after an event was added; nil: none
+	sink   func(T)       // takes the events instead of the list; nil: none
 }
 
 func newEventList[T any]() *eventList[T] { return &eventList[T]{ready: make(chan struct{}, 1)} }
@@ -28,12 +28,24 @@ func (l *eventList[T]) add(e T) {
 		l.mu.Unlock()
 		return
 	}
+	if sink := l.sink; sink != nil {
+		l.mu.Unlock()
+		sink(e)
+		return
+	}
 	l.list = append(l.list, e)
-	sink := l.sink
 	l.signal()
 	l.mu.Unlock()
-	if sink != nil {
-		sink()
+}
+
+// setSink hands what is on the list, and from then on every event, to sink.
+func (l *eventList[T]) setSink(sink func(T)) {
+	l.mu.Lock()
+	old := l.list
+	l.list, l.sink = nil, sink
+	l.mu.Unlock()
+	for _, e := range old {
+		sink(e)
 	}
 }
 
@@ -151,6 +163,11 @@ func (c *Context) AsyncEvent(ctx context.Context) (AsyncEvent, error) {
 	}
 	return e, nil
 }
+
+// OnAsyncEvent has every asynchronous event of the context handed to f at once instead
+// of being listed. f is called under locks: it must not block or call the device. An
+// object that was destroyed has no more events.
+func (c *Context) OnAsyncEvent(f func(AsyncEvent)) { c.async.setSink(f) }
 
 // TryAsyncEvent takes the next asynchronous event if there is one.
 func (c *Context) TryAsyncEvent() (AsyncEvent, bool) { return c.async.tryGet() }

@@ -213,8 +213,8 @@ func (q *QP) toReset() {
 	q.user = QPAttr{}
 	q.eng.Reset()
 	q.todo.Store(0)
-	q.sq.clear()
-	q.rq.clear()
+	q.lookAt = 0
+	q.clearQueues()
 	q.scq.purge(q.num)
 	q.rcq.purge(q.num)
 }

@@ -47,6 +47,26 @@ type QPInit struct {
 	Cap            Cap
 	SigAll         bool             // every send request makes a completion
 	Handler        func(AsyncEvent) // event_handler; nil: events go to the context's list
+
+	// SendRing and RecvRing are queues in memory that a program shares, instead of those
+	// that PostSend and PostRecv fill. Both or none are set.
+	SendRing SendRing
+	RecvRing RecvRing
+}
+
+// SendRing is a send queue in memory that a program shares. The device checks what it
+// fetches as it checks what is posted, with a completion instead of an error. It is called under
+// the queue pair's lock.
+type SendRing interface {
+	transport.SendQueue
+	// Clear drops all requests without completions, as RESET does.
+	Clear()
+}
+
+// RecvRing is a receive queue in memory that a program shares; see SendRing.
+type RecvRing interface {
+	transport.RecvQueue
+	Clear()
 }
 
 // QP is a queue pair.
@@ -60,6 +80,8 @@ type QP struct {
 	cap      Cap
 	handler  func(AsyncEvent)
 	recv     transport.RecvContext
+	sendRing SendRing // nil: sq
+	recvRing RecvRing // nil: rq
 
 	mu      sync.Mutex // first in the lock order
 	idle    sync.Cond  // flushing has ended
@@ -78,6 +100,7 @@ type QP struct {
 	scr  transport.Scratch
 
 	timer   clock.Timer
+	lookAt  transport.Time     // when to look at the rings of a queue pair in ERR; 0: not needed
 	timerAt transport.Time     // when timer fires; 0: not running
 	paths   map[*AH]*wire.Path // UD: paths with this queue pair's source port
 	todo    atomic.Uint32      // what other objects asked for
@@ -99,19 +122,25 @@ func (pd *PD) CreateQP(in QPInit) (*QP, error) {
 	}
 	q := &QP{
 		dev: c.dev, ctx: c, pd: pd, typ: in.Type, scq: in.SendCQ, rcq: in.RecvCQ, cap: in.Cap, handler: in.Handler,
-		sq: sendRing{slot: make([]SendWR, in.Cap.SendWR)}, rq: recvRing{slot: make([]RecvWR, in.Cap.RecvWR)},
+		sendRing: in.SendRing, recvRing: in.RecvRing,
 		wake: make(chan struct{}, 1), done: make(chan struct{}),
 	}
 	q.idle.L = &q.mu
 	q.recv = transport.RecvContext{Queue: &q.rq, Done: q.recvDone}
+	var sends transport.SendQueue = &q.sq
+	if in.SendRing != nil {
+		sends, q.recv.Queue = (*checkedRing)(q), in.RecvRing
+	} else {
+		q.sq.slot, q.rq.slot = make([]SendWR, in.Cap.SendWR), make([]RecvWR, in.Cap.RecvWR)
+	}
 	q.attr.SigAll = in.SigAll
 	q.attr.MigReq = true
 	q.attr.PKey = DefaultPKey
 	switch in.Type {
 	case RC:
-		q.eng = rc.New(rc.Config{Attr: &q.attr, Host: (*host)(q), Tx: &q.tx, SQ: &q.sq, Recv: &q.recv, Counters: &c.dev.counters})
+		q.eng = rc.New(rc.Config{Attr: &q.attr, Host: (*host)(q), Tx: &q.tx, SQ: sends, Recv: &q.recv, Counters: &c.dev.counters})
 	case UD:
-		q.eng = ud.New(ud.Config{Attr: &q.attr, Host: (*host)(q), Tx: &q.tx, SQ: &q.sq, Recv: &q.recv, Counters: &c.dev.counters})
+		q.eng = ud.New(ud.Config{Attr: &q.attr, Host: (*host)(q), Tx: &q.tx, SQ: sends, Recv: &q.recv, Counters: &c.dev.counters})
 		q.paths = map[*AH]*wire.Path{}
 	}
 	live := func() error {
@@ -140,6 +169,9 @@ func checkQPInit(in *QPInit) error {
 	}
 	if in.SendCQ == nil || in.RecvCQ == nil {
 		return because(EINVAL, "a queue pair needs a send and a receive completion queue")
+	}
+	if (in.SendRing == nil) != (in.RecvRing == nil) {
+		return because(EINVAL, "a queue pair has both queues in rings, or none")
 	}
 	k := &in.Cap
 	for _, v := range []struct {
@@ -188,8 +220,7 @@ func (q *QP) Destroy() error {
 	}
 	q.tx.Release()
 	q.eng.Reset()
-	q.sq.clear()
-	q.rq.clear()
+	q.clearQueues()
 	if q.timer != nil {
 		q.timer.Stop()
 	}
@@ -210,6 +241,17 @@ func (q *QP) Destroy() error {
 	q.rcq.uses.Add(-1)
 	q.pd.uses.Add(-1)
 	return nil
+}
+
+// clearQueues drops all work requests without completions.
+func (q *QP) clearQueues() {
+	if q.sendRing != nil {
+		q.sendRing.Clear()
+		q.recvRing.Clear()
+		return
+	}
+	q.sq.clear()
+	q.rq.clear()
 }
 
 // poke wakes the queue pair's goroutine.
@@ -247,6 +289,10 @@ func (q *QP) turn(now transport.Time) {
 	}
 	if d := q.eng.Deadline(); d != 0 && now >= d {
 		q.eng.Timer(now)
+	}
+	if q.lookAt != 0 && now >= q.lookAt {
+		q.lookAt = 0
+		q.eng.Doorbell(now)
 	}
 	q.eng.Pump(now)
 	q.leave(now, maxBursts)
@@ -293,10 +339,22 @@ func (q *QP) leave(now transport.Time, bursts int) {
 	}
 }
 
+// ringLook is how often the queues of a queue pair in ERR are looked at when they are in
+// rings: a receive that is posted rings no doorbell, and has to be flushed all the same.
+const ringLook = transport.Time(5e6)
+
 // setTimer has the goroutine woken at the engine's deadline. A timer that
 // runs is moved only if it is late: most deadlines move on before they come.
 func (q *QP) setTimer(now transport.Time) {
 	d := q.eng.Deadline()
+	if q.recvRing != nil && q.attr.State == StateErr {
+		if q.lookAt == 0 {
+			q.lookAt = now + ringLook
+		}
+		if d == 0 || q.lookAt < d {
+			d = q.lookAt
+		}
+	}
 	if d == 0 || q.dev.opts.Stepped || q.timerAt != 0 && q.timerAt <= d {
 		return
 	}
@@ -324,26 +382,71 @@ func (q *QP) PostSendList(wrs ...*SendWR) error {
 		}
 		q.sq.push(wr, q.typ == UD)
 	}
-	if q.attr.State == StateRTS || q.attr.State == StateErr || q.attr.State == StateSQE {
-		now := q.dev.now()
-		q.eng.Doorbell(now)
-		q.leave(now, maxBursts)
-	} else {
-		q.mu.Unlock()
-	}
+	q.ring()
 	if err != nil {
 		return &OpError{"post_send", qpName(q.num), err}
 	}
 	return nil
 }
 
-// checkSend is the validator of send requests.
-func (q *QP) checkSend(wr *SendWR) error {
+// Doorbell says that a program has added requests to its SendRing. Below RTS that is
+// refused, and the requests stay where they are.
+func (q *QP) Doorbell() error {
+	q.mu.Lock()
+	if err := q.takesSends(); err != nil {
+		q.mu.Unlock()
+		return &OpError{"post_send", qpName(q.num), err}
+	}
+	q.ring()
+	return nil
+}
+
+// ring has the engine look at the send queue; it unlocks.
+func (q *QP) ring() {
+	switch q.attr.State {
+	case StateRTS, StateErr, StateSQE:
+		now := q.dev.now()
+		q.eng.Doorbell(now)
+		q.leave(now, maxBursts)
+	default:
+		q.mu.Unlock()
+	}
+}
+
+func (q *QP) takesSends() error {
 	switch {
 	case q.dead:
 		return because(EINVAL, "it is destroyed")
 	case q.attr.State < StateRTS:
 		return because(EINVAL, "state %s: sends need RTS", q.attr.State)
+	}
+	return nil
+}
+
+// checkSend checks a request that is posted.
+func (q *QP) checkSend(wr *SendWR) error {
+	if err := q.takesSends(); err != nil {
+		return err
+	}
+	if q.sendRing != nil {
+		return because(EINVAL, "its queues are rings of a program")
+	}
+	if q.sq.full() {
+		return because(ENOMEM, "%d requests are outstanding", len(q.sq.slot))
+	}
+	if err := q.validate(wr); err != nil {
+		return err
+	}
+	if q.typ == UD && !wr.AH.(*AH).acquire() {
+		return because(EINVAL, "the address handle is destroyed")
+	}
+	return nil
+}
+
+// validate is the validator of send requests: what it refuses is an error for who posts, and a
+// completion with IBV_WC_LOC_QP_OP_ERR where a ring has it.
+func (q *QP) validate(wr *SendWR) error {
+	switch {
 	case len(wr.SGE) > q.cap.SendSGE:
 		return because(EINVAL, "%d entries, max_send_sge is %d", len(wr.SGE), q.cap.SendSGE)
 	case wr.Flags&Inline != 0 && len(wr.InlineData) > q.cap.Inline:
@@ -352,8 +455,6 @@ func (q *QP) checkSend(wr *SendWR) error {
 		return because(EINVAL, "a READ has no inline data")
 	case wr.Len() > MaxMessage:
 		return because(EINVAL, "%d bytes, the longest message is 2^31", wr.Len())
-	case q.sq.full():
-		return because(ENOMEM, "%d requests are outstanding", len(q.sq.slot))
 	}
 	if q.typ == UD {
 		return q.checkDatagram(wr)
@@ -382,9 +483,6 @@ func (q *QP) checkDatagram(wr *SendWR) error {
 	}
 	if a.pd != q.pd {
 		return because(EINVAL, "the address handle belongs to another protection domain")
-	}
-	if !a.acquire() {
-		return because(EINVAL, "the address handle is destroyed")
 	}
 	return nil
 }
@@ -415,6 +513,8 @@ func (q *QP) checkRecv(wr *RecvWR) error {
 		return because(EINVAL, "it is destroyed")
 	case q.attr.State == StateReset:
 		return because(EINVAL, "state RESET: receives need INIT")
+	case q.recvRing != nil:
+		return because(EINVAL, "its queues are rings of a program")
 	case len(wr.SGE) > q.cap.RecvSGE:
 		return because(EINVAL, "%d entries, max_recv_sge is %d", len(wr.SGE), q.cap.RecvSGE)
 	case q.rq.full():

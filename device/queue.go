@@ -82,7 +82,30 @@ func (r *recvRing) Retire(n int) { r.tail += n }
 
 func (r *recvRing) clear() { r.tail, r.fetch = r.head, r.head }
 
+// checkedRing is the SendRing of a queue pair as its engine sees it: checked.
+type checkedRing QP
+
+// Fetch implements transport.SendQueue.
+func (r *checkedRing) Fetch(wr *SendWR) (Status, bool) {
+	q := (*QP)(r)
+	st, ok := q.sendRing.Fetch(wr)
+	if ok && st == StatusSuccess {
+		if err := q.validate(wr); err != nil {
+			q.dev.log.Debug("bad work request", "qp", q.num, "err", err)
+			st = StatusLocalQPOp
+			if wr.Len() > MaxMessage {
+				st = StatusLocalLength
+			}
+		}
+	}
+	return st, ok
+}
+
+// Retire implements transport.SendQueue.
+func (r *checkedRing) Retire(n int) { r.sendRing.Retire(n) }
+
 var (
+	_ transport.SendQueue = (*checkedRing)(nil)
 	_ transport.SendQueue = (*sendRing)(nil)
 	_ transport.RecvQueue = (*recvRing)(nil)
 )

@@ -11,6 +11,7 @@ import (
 type Tx struct {
 	wire.Packet
 	Token  uint32  // the engine's own mark, handed back by Sent
+	Lost   bool    // it was not sent: its memory could not be read
 	pieces []piece // gather list
 	inline []byte  // bytes that were copied into the packet
 }
@@ -51,7 +52,7 @@ func (l *TxList) Add() *Tx {
 	t := l.list[l.n]
 	l.n++
 	t.Packet.Path, t.Len, t.Size, t.Pad, t.Cause, t.Round = nil, 0, 0, 0, 0, 0
-	t.Data, t.pieces, t.inline, t.Token = t.Data[:0], t.pieces[:0], t.inline[:0], 0
+	t.Data, t.pieces, t.inline, t.Token, t.Lost = t.Data[:0], t.pieces[:0], t.inline[:0], 0, false
 	return t
 }
 
@@ -82,48 +83,82 @@ func (l *TxList) Len() int { return l.n }
 func (l *TxList) Packets() []*Tx { return l.list[:l.n] }
 
 // Resolve turns the gather list of every packet into bytes: slices of the
-// memory where it can be touched, else a copy made with one call per region. It appends
-// the packets to dst; one whose memory cannot be read any more is left out (it is
-// lost, like a packet that a dying adapter did not send).
+// memory where it can be touched, else a copy, made with one call for all packets of one
+// region that follow each other. It appends the packets to dst; one whose memory cannot be
+// read any more is left out and marked Lost.
 func (l *TxList) Resolve(dst []*wire.Packet, s *Scratch) []*wire.Packet {
+	from := 0
+	var mem Region // of the extents collected from packet from on
+	for i, t := range l.Packets() {
+		if t.direct() {
+			continue
+		}
+		t.inline = slices.Grow(t.inline[:0], t.Size)[:t.Size]
+		t.Data = append(t.Data[:0], t.inline)
+		off := 0
+		for k := range t.pieces {
+			p := &t.pieces[k]
+			if p.mem != mem {
+				l.read(mem, from, s)
+				mem, from = p.mem, i
+			}
+			s.extents = append(s.extents, Extent{p.va, t.inline[off : off+p.n]})
+			off += p.n
+		}
+	}
+	l.read(mem, from, s)
 	for _, t := range l.Packets() {
-		if t.resolve(s) {
+		if !t.Lost {
 			dst = append(dst, &t.Packet)
 		}
 	}
 	return dst
 }
 
-func (t *Tx) resolve(s *Scratch) bool {
+// direct gives the packet its bytes where nothing has to be copied.
+func (t *Tx) direct() bool {
 	if len(t.inline) > 0 {
 		t.Data = append(t.Data, t.inline)
 		return true
 	}
 	for i := range t.pieces {
 		p := &t.pieces[i]
-		if d, ok := p.mem.Slices(t.Data, p.va, p.n); ok {
-			t.Data = d
-			continue
+		d, ok := p.mem.Slices(t.Data, p.va, p.n)
+		if !ok {
+			return false
 		}
-		t.inline = slices.Grow(t.inline[:0], t.Size)[:t.Size]
-		return t.read(s)
+		t.Data = d
 	}
 	return true
 }
 
-// read copies all pieces into the packet's own buffer.
-func (t *Tx) read(s *Scratch) bool {
-	t.Data = append(t.Data[:0], t.inline)
-	off := 0
-	for i := range t.pieces {
-		p := &t.pieces[i]
-		s.extents = append(s.extents[:0], Extent{p.va, t.inline[off : off+p.n]})
-		if err := p.mem.ReadV(s.extents); err != nil {
-			return false
-		}
-		off += p.n
+// read fills the extents that were collected from mem, from packet from on. When
+// that fails, each packet is read for itself, to know which are lost.
+func (l *TxList) read(mem Region, from int, s *Scratch) {
+	if len(s.extents) == 0 {
+		return
 	}
-	return true
+	err := mem.ReadV(s.extents)
+	clear(s.extents)
+	s.extents = s.extents[:0]
+	if err == nil {
+		return
+	}
+	for _, t := range l.Packets()[from:] {
+		off := 0
+		for k := range t.pieces {
+			p := &t.pieces[k]
+			if p.mem == mem {
+				s.extents = append(s.extents, Extent{p.va, t.inline[off : off+p.n]})
+			}
+			off += p.n
+		}
+		if len(s.extents) > 0 && mem.ReadV(s.extents) != nil {
+			t.Lost = true
+		}
+		clear(s.extents)
+		s.extents = s.extents[:0]
+	}
 }
 
 func (t *Tx) release() {

@@ -25,7 +25,7 @@ package uverbs
 //
 // Library and daemon are of one build: a field is added by changing both.
 const (
-	// kindHello opens a context. arg is Version; the payload is helloBody, and
+	// kindHello opens a context. arg is Version; the payload is an address and a value, and
 	// /proc/self/mem opened for reading and writing comes along, where the program
 	// could open it. The answer carries the command fd: a sealed memfd whose
 	// layout is below. Its "fd at" is 0, length 0 and address 0: nothing is stored.
@@ -53,9 +53,9 @@ const (
 	maxRecord = 16 << 10 // payload of a command; the longest of the interface is below 1 KiB
 )
 
-// helloBody is the payload of kindHello: an address in the program, and the eight
-// bytes that stand there. The daemon may read them to see whether it reaches the
-// memory of the right process.
+// helloLen is the length of kindHello's payload: an address in the program, and the eight
+// bytes that stand there as long as the context is open. The daemon may read them at any
+// time to see whether it reaches the memory of the right process.
 //
 //	u64 address, u64 value
 const helloLen = 16

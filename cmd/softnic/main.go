@@ -2,16 +2,17 @@
 //
 //	softnic demo       two NICs in one process: what it is, in a few seconds
 //	softnic run        a NIC on a TAP interface or on a UDP socket, as a daemon
+//	softnic exec       an unmodified verbs program that sees this NIC
 //	softnic pingpong   the peer of the stock ibv_rc_pingpong and ibv_ud_pingpong
 //	softnic dev|link|statistic|resource show
 //	                   what a daemon is and has done, as iproute2's rdma shows it
 //
 // Each subcommand is one file here, which wires flags to packages and has no
-// logic of its own: package nic opens a NIC from flags, pingpong and demo are those
+// logic of its own: package nic opens a NIC from flags, pingpong, demo and exec are those
 // commands, show prints; control (below the module's root) is how a daemon is asked.
 //
 // Errors are one line on stderr that says what to do. The exit code is 1, or 2 for a
-// mistake in the command line.
+// mistake in the command line; with exec it is that of the program, and 126 or 127 where that cannot be run or found.
 package main
 
 import (
@@ -21,6 +22,7 @@ import (
 	"os"
 	"strings"
 
+	"github.com/softnic/softnic/cmd/softnic/exec"
 	"github.com/softnic/softnic/cmd/softnic/nic"
 )
 
@@ -48,6 +50,10 @@ func run(args []string, stdout, stderr io.Writer) int {
 	var usage *nic.UsageError
 	if errors.As(err, &usage) {
 		return exitUsage
+	}
+	var program *exec.Error
+	if errors.As(err, &program) {
+		return program.Code
 	}
 	return exitFailure
 }

@@ -24,6 +24,7 @@ ConnectX) talk to it and cannot tell. It needs no kernel module, no hardware and
 Begin with
 
   softnic demo                                 two NICs in one process, every operation, packets lost on purpose
+  softnic exec -- ibv_rc_pingpong -g 1         an unmodified verbs program, with this NIC as its device
   softnic run --udp 127.0.0.1                  a NIC on UDP port 4791 of an address of this host
   softnic run --tap sn0 --host-addr 10.8.0.1/24 --addr 10.8.0.2/24 --mtu 4200
                                                a NIC on a network interface of its own; then
@@ -41,7 +42,7 @@ Begin with
 		return &nic.UsageError{Err: fmt.Errorf("%w: see `%s --help`", err, cmd.CommandPath())}
 	})
 	root.PersistentFlags().BoolP("json", "j", false, "print JSON")
-	root.AddCommand(newDemo(), newRun(), newPingpong(), newDev(), newLink(), newStatistic(), newResource(), newVersion())
+	root.AddCommand(newDemo(), newRun(), newExec(), newPingpong(), newDev(), newLink(), newStatistic(), newResource(), newVersion())
 	return root
 }
 

@@ -4,7 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os/signal"
+	"os/user"
+	"strconv"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -19,56 +23,130 @@ func newRun() *cobra.Command {
 		Long: `run is a NIC on a network interface that it makes (--tap), or on a UDP socket of this host (--udp). It prints
 one line when peers can talk to it, and runs until SIGTERM or SIGINT. Then it removes what it made.
 
-The show commands ask it over the socket PATH.ctl (PATH itself is kept for programs). Without --socket PATH is softnic.sock in
-$XDG_RUNTIME_DIR or, without that variable, in a folder of the user's own under the temporary directory.`,
+Programs that softnic exec starts use it over the socket PATH, and find in the folder PATH.d what they need. The show commands
+ask it over PATH.ctl. Without --socket PATH is softnic.sock in $XDG_RUNTIME_DIR or, without that variable, in a folder of
+the user's own under the temporary directory.`,
 		Example: `  softnic run --udp 127.0.0.1
   softnic run --udp 127.0.0.2 --socket /tmp/b.sock
   softnic run --tap sn0 --host-addr 10.8.0.1/24 --addr 10.8.0.2/24 --mtu 4200
-  softnic run --udp 127.0.0.1 --capture a.pcapng --impair 'rx drop=1% seed=7'`,
+  softnic run --udp 127.0.0.1 --capture a.pcapng --impair 'rx drop=1% seed=7'
+  softnic run --udp 127.0.0.1 --socket /run/rdma.sock --socket-group rdma`,
 		Args: noArgs,
 	}
-	flags := nicFlags(cmd)
+	o := runOptions{nic: nicFlags(cmd)}
+	fs := cmd.Flags()
 	socket := socketFlag(cmd)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return daemon(cmd, flags, *socket) }
+	fs.StringVar(&o.mode, "socket-mode", "", "permissions of PATH are the octal `MODE` (default 0600, with --socket-group 0660)")
+	fs.StringVar(&o.group, "socket-group", "", "PATH belongs to `GROUP`, a name or a number, whose users may run programs")
+	// What softnic exec starts a daemon with.
+	fs.DurationVar(&o.untilIdle, "until-idle", 0, "end when no program has been connected for `TIME`")
+	fs.BoolVar(&o.detach, "detach", false, "run in the background")
+	for _, name := range []string{"until-idle", "detach"} {
+		fs.Lookup(name).Hidden = true
+	}
+	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
+		if o.detach {
+			return detach()
+		}
+		if o.path, err = socketPath(*socket); err != nil {
+			return err
+		}
+		return o.daemon(cmd)
+	}
 	return cmd
 }
 
-func daemon(cmd *cobra.Command, flags *nic.Flags, socket string) (err error) {
+// runOptions are the flags of run.
+type runOptions struct {
+	nic         *nic.Flags
+	path        string // of the socket for programs
+	mode, group string // of it, as text
+	untilIdle   time.Duration
+	detach      bool
+}
+
+// programs are those that use the NIC.
+type programs struct {
+	failed <-chan error    // serving them has ended by itself
+	idle   <-chan struct{} // closed when it is time to end; nil for never
+	close  func() error
+}
+
+func (o *runOptions) daemon(cmd *cobra.Command) (err error) {
 	ctx, stop := signal.NotifyContext(context.Background(), signals...)
 	defer stop()
-	path, err := socketPath(socket)
-	if err != nil {
+	if err := o.nic.Check(); err != nil {
 		return err
 	}
-	if err := flags.Check(); err != nil {
+	if _, _, err := o.permissions(); err != nil {
 		return err
 	}
-	l, err := control.Listen(path)
+	l, err := control.Listen(o.path)
 	if err != nil {
 		return err
 	}
 	defer l.Close()
-	n, err := flags.Open(cmd.ErrOrStderr())
+	n, err := o.nic.Open(cmd.ErrOrStderr())
 	if err != nil {
 		return err
+	}
+	p, err := o.servePrograms(n, cmd.ErrOrStderr())
+	if err != nil {
+		_, cerr := n.Close()
+		return errors.Join(err, cerr)
 	}
 	server := control.NewServer(n.Device, control.Options{Version: version()})
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(l) }()
-	fmt.Fprintf(cmd.OutOrStdout(), "%s; control %s\n", n.Ready(), path+control.Suffix)
+	fmt.Fprintf(cmd.OutOrStdout(), "%s; control %s\n", n.Ready(), o.path+control.Suffix)
 
 	select {
 	case <-ctx.Done():
+	case <-p.idle:
+	case err = <-p.failed:
 	case err = <-n.Failed:
 	case err = <-served:
 		served <- nil
 	}
 	stop() // a second signal ends the program at once
+	// Programs first: softnic exec takes an answer of the control socket to mean that the daemon stays.
+	perr := p.close()
 	cerr := server.Close()
 	<-served
 	warning, nerr := n.Close()
 	if warning != "" {
 		fmt.Fprintln(cmd.ErrOrStderr(), "softnic: "+warning)
 	}
-	return errors.Join(err, cerr, nerr)
+	err = errors.Join(err, perr, cerr, nerr)
+	if err == nil && o.untilIdle > 0 {
+		removeLog(o.path)
+	}
+	return err
+}
+
+// permissions reads those of the socket for programs: a mode, 0 for the default, and a group, -1 for none.
+func (o *runOptions) permissions() (mode fs.FileMode, group int, err error) {
+	group = -1
+	if o.mode != "" {
+		m, err := strconv.ParseUint(o.mode, 8, 32)
+		if err != nil || m > 0o777 || m&0o600 != 0o600 {
+			return 0, 0, &nic.UsageError{Err: fmt.Errorf("--socket-mode %s: want an octal number that lets the owner read and write, as 0660", o.mode)}
+		}
+		mode = fs.FileMode(m)
+	}
+	if o.group == "" {
+		return mode, group, nil
+	}
+	if mode == 0 {
+		mode = 0o660
+	}
+	name := o.group
+	if g, err := user.LookupGroup(name); err == nil {
+		name = g.Gid
+	}
+	id, err := strconv.ParseUint(name, 10, 31)
+	if err != nil {
+		return 0, 0, fmt.Errorf("--socket-group %s: there is no such group here: `getent group` lists them", o.group)
+	}
+	return mode, int(id), nil
 }

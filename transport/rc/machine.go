@@ -86,7 +86,9 @@ func (m *Machine) Pump(now transport.Time) bool {
 func (m *Machine) Sent(now transport.Time, l *transport.TxList) {
 	for _, t := range l.Packets() {
 		if t.Token != 0 {
-			m.req.sent(t.Token)
+			m.req.sent(t)
+		} else if t.Lost {
+			m.rsp.lost(now, bth.BTH(t.Head[:]).PSN())
 		}
 	}
 	m.req.complete()

@@ -103,11 +103,7 @@ func (r *responder) pump(now transport.Time, high int) {
 		if !r.emitRead(e) {
 			// The memory is gone: the NAK names the first response that is
 			// missing, and nothing follows it.
-			psn := e.psn
-			r.silence()
-			r.m.Host.Raise(transport.EventQPAccessErr)
-			r.emitAck(&reply{syndrome: bth.NakRemoteAccess, psn: psn, msn: r.msn})
-			r.m.fail(now)
+			r.lost(now, e.psn)
 			return
 		}
 		if e.sent == e.until {
@@ -115,6 +111,18 @@ func (r *responder) pump(now transport.Time, high int) {
 			r.out.pop()
 		}
 	}
+}
+
+// lost ends the connection over a READ whose memory is gone: psn is the first response
+// that could not be made.
+func (r *responder) lost(now transport.Time, psn bth.PSN) {
+	if r.m.Attr.State == transport.Err {
+		return
+	}
+	r.silence()
+	r.m.Host.Raise(transport.EventQPAccessErr)
+	r.emitAck(&reply{syndrome: bth.NakRemoteAccess, psn: psn, msn: r.msn})
+	r.m.fail(now)
 }
 
 func (r *responder) emitAck(e *reply) {

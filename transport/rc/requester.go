@@ -324,11 +324,21 @@ func (r *requester) sendRead(w *wqe) {
 	r.sinceAR = 0
 }
 
-// sent takes back the reference that a packet held on its request.
-func (r *requester) sent(token uint32) {
-	i := int((token - r.base) &^ (1 << 31))
-	if i < r.n {
-		r.at(i).refs--
+// sent takes back the reference that a packet held on its request. A packet that was
+// lost, because its memory cannot be read any more, fails the request in its turn.
+func (r *requester) sent(t *transport.Tx) {
+	i := int((t.Token - r.base) &^ (1 << 31))
+	if i >= r.n {
+		return
+	}
+	w := r.at(i)
+	w.refs--
+	if !t.Lost || w.done || w.status != transport.StatusSuccess {
+		return
+	}
+	w.status = transport.StatusLocalProtection
+	if i < r.cur || i == r.cur && r.off > 0 {
+		r.cur, r.off = i, 0 // send waits there until those before it are answered
 	}
 }
 

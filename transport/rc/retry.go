@@ -77,7 +77,7 @@ func (r *requester) goBack(psn bth.PSN, cause wire.Cause) {
 	r.m.Tx.Drop(func(t *transport.Tx) bool {
 		// Not sent yet, and about to be emitted again.
 		if t.Token != 0 {
-			r.sent(t.Token)
+			r.sent(t)
 		}
 		return t.Token != 0
 	})

@@ -86,13 +86,20 @@ func (m *Machine) Pump(now transport.Time) bool {
 		}
 		if s.status != transport.StatusSuccess {
 			s.done = true
-			m.Counters.ReqCqeError.Inc()
-			m.Host.Failed(transport.SQE)
-			m.FlushSends(now)
+			m.sendError(now)
 		}
 	}
 	m.complete()
 	return m.Tx.Len() > 0
+}
+
+// sendError has the send side stop over a request that failed.
+func (m *Machine) sendError(now transport.Time) {
+	m.Counters.ReqCqeError.Inc()
+	if m.Attr.State == transport.RTS {
+		m.Host.Failed(transport.SQE)
+	}
+	m.FlushSends(now)
 }
 
 // emit puts the datagram of s on the transmit list.
@@ -165,8 +172,14 @@ func (m *Machine) complete() {
 // Sent implements transport.Engine.
 func (m *Machine) Sent(now transport.Time, l *transport.TxList) {
 	for _, t := range l.Packets() {
-		if i := int((t.Token - m.base) &^ (1 << 31)); i < m.n {
-			m.at(i).done = true
+		i := int((t.Token - m.base) &^ (1 << 31))
+		if i >= m.n {
+			continue
+		}
+		m.at(i).done = true
+		if t.Lost {
+			m.at(i).status = transport.StatusLocalProtection
+			m.sendError(now)
 		}
 	}
 	m.complete()

@@ -1,0 +1,119 @@
+//go:build linux
+
+package uverbs
+
+import (
+	"runtime"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/softnic/softnic/device"
+)
+
+// maxChannels bounds the completion channels of a context, each of which takes file
+// descriptors of the daemon.
+const maxChannels = 1024
+
+func createCompChannel(c *conn, _ *request, a *answer) error {
+	if len(c.objects.channels) >= maxChannels {
+		return emfile
+	}
+	p, end, err := newEventPipe()
+	if err != nil {
+		return emfile
+	}
+	id := c.objects.nextID
+	c.objects.nextID++
+	c.objects.channels[id] = &channel{eventPipe: p, ino: p.inode()}
+	a.fd, a.fdID = end, id
+	a.core = make([]byte, 4)
+	return nil
+}
+
+// createCQ serves struct ib_uverbs_create_cq and, without the response at its beginning, struct
+// ib_uverbs_ex_create_cq.
+func createCQ(c *conn, r *request, a *answer) error {
+	at := 8
+	if r.extended {
+		at = 0
+		if r.u32(at+20) != 0 { // comp_mask
+			return device.EINVAL
+		}
+		if r.u32(at+24) != 0 { // flags: timestamps, ignored overruns
+			return device.EOPNOTSUPP
+		}
+	}
+	entries, vector, fd := r.u32(at+8), r.u32(at+12), int32(r.u32(at+16))
+	if entries == 0 || entries > device.MaxCQE || vector >= uint32(runtime.NumCPU()) {
+		return device.EINVAL
+	}
+	q := &completionQueue{counted: counted{user: r.u64(at)}}
+	if fd >= 0 {
+		if q.channel = c.objects.find(r.fd); q.channel == nil {
+			return device.Errno(unix.EBADF)
+		}
+	}
+	var err error
+	q.ring, err = c.arena.get(ringSize(int(entries), cqeLen))
+	if err != nil {
+		return err
+	}
+	ring := &cqRing{ring: newRing(q.ring.buf, int(entries), cqeLen)}
+	q.CQ, err = c.ctx.CreateCQ(device.CQInit{Entries: ring.capacity(), Ring: ring, Notify: q.notify})
+	if err != nil {
+		c.arena.put(q.ring)
+		return err
+	}
+	if q.channel != nil {
+		q.channel.uses++
+	}
+	c.objects.events.Store(q.CQ, &q.counted)
+	a.core = le.AppendUint32(nil, c.objects.add(q))
+	a.core = le.AppendUint32(a.core, uint32(ring.capacity()))
+	if r.extended {
+		a.core = le.AppendUint32(a.core, 0)  // comp_mask
+		a.core = le.AppendUint32(a.core, 16) // response_length
+	}
+	a.driver = q.ring.info(nil)
+	return nil
+}
+
+// notify sends a completion event (struct ib_uverbs_comp_event_desc). It is called under locks
+// of the device.
+func (q *completionQueue) notify() {
+	if q.channel == nil {
+		return
+	}
+	q.comp.Add(1)
+	var b [8]byte
+	le.PutUint64(b[:], q.user)
+	q.channel.send(b[:])
+}
+
+func destroyCQ(c *conn, r *request, a *answer) error {
+	h := r.u32(8)
+	q, err := get[*completionQueue](&c.objects, h)
+	if err != nil {
+		return err
+	}
+	if _, err := q.Destroy(); err != nil {
+		return err
+	}
+	async, comp := c.reported(&q.counted, q.CQ, q.channel)
+	c.objects.remove(h)
+	c.arena.put(q.ring)
+	if q.channel != nil {
+		q.channel.leave()
+	}
+	a.core = le.AppendUint32(le.AppendUint32(nil, comp), async)
+	return nil
+}
+
+func reqNotifyCQ(c *conn, r *request, _ *answer) error {
+	q, err := get[*completionQueue](&c.objects, r.u32(0))
+	if err != nil {
+		return err
+	}
+	q.Arm(r.u32(4) != 0)
+	return nil
+}

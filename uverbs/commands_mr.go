@@ -1,0 +1,70 @@
+//go:build linux
+
+package uverbs
+
+import (
+	"fmt"
+
+	"github.com/softnic/softnic/device"
+	"github.com/softnic/softnic/transport"
+)
+
+// Access flags that are not those of package transport (enum ib_uverbs_access_flags).
+const (
+	accessMWBind   = 1 << 4
+	accessHugeTLB  = 1 << 7
+	accessOptional = 0x3FF << 20 // relaxed ordering among them: may be ignored
+)
+
+// regMR registers memory of the program. Nothing is pinned: a page that goes away
+// fails the work that needs it.
+func regMR(c *conn, r *request, a *answer) error {
+	start, length, iova, access := r.u64(8), r.u64(16), r.u64(24), r.u32(36)
+	pd, err := get[*device.PD](&c.objects, r.u32(32))
+	if err != nil {
+		return err
+	}
+	switch {
+	case length == 0, start+length < start, iova+length < iova, (start^iova)&4095 != 0:
+		return device.EINVAL
+	}
+	// Binding is a right without a use: there are no memory windows here yet.
+	access &^= accessOptional | accessHugeTLB | accessMWBind
+	if !c.reach() {
+		return hinted{fmt.Errorf("reg_mr: the memory of process %d cannot be reached: it is not dumpable, or /proc is not mounted there: %w", c.pid, device.EPERM)}
+	}
+	mem := region{c.mem, start - iova}
+	var first, last [1]byte
+	if mem.ReadV([]transport.Extent{{VA: iova, Buf: first[:]}, {VA: iova + length - 1, Buf: last[:]}}) != nil {
+		return device.EFAULT
+	}
+	mr, err := pd.RegMemory(mem, iova, length, device.Access(access))
+	if err != nil {
+		return err
+	}
+	a.core = le.AppendUint32(nil, c.objects.add(mr))
+	a.core = le.AppendUint32(a.core, mr.LKey())
+	a.core = le.AppendUint32(a.core, mr.RKey())
+	return nil
+}
+
+// reach decides once how the memory of the program is reached.
+func (c *conn) reach() bool {
+	if !c.probed {
+		c.probed, c.reachable = true, c.mem.probe(c.helloAddr, c.helloValue)
+	}
+	return c.reachable
+}
+
+func deregMR(c *conn, r *request, _ *answer) error {
+	h := r.u32(0)
+	mr, err := get[*device.MR](&c.objects, h)
+	if err != nil {
+		return err
+	}
+	if err := mr.Dereg(); err != nil {
+		return err
+	}
+	c.objects.remove(h)
+	return nil
+}

@@ -1,0 +1,219 @@
+//go:build linux
+
+package uverbs
+
+import (
+	"encoding/binary"
+	"sync"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/softnic/softnic/device"
+	"github.com/softnic/softnic/transport"
+)
+
+// process is the memory of a program: of the address space that said hello, whatever
+// becomes of its process id.
+//
+// process_vm_readv and its pair are a little faster and respect the protection of
+// pages, but name a process, which may fork, end or start another program. So they are used
+// only while the process holds the record lock that it took on the memfd, which it loses with any of
+// these. Otherwise its /proc/self/mem is used, which names the address space itself.
+type process struct {
+	pid    int
+	lockFD int // the arena's memfd
+	memFD  int // /proc/PID/mem, or -1
+	vm     atomic.Bool
+	mu     sync.Mutex // atomics
+	pool   sync.Pool  // *vectors
+}
+
+// vectors are the arguments of one call.
+type vectors struct {
+	local  []unix.Iovec
+	remote []unix.RemoteIovec
+}
+
+// maxVectors is the kernel's UIO_MAXIOV.
+const maxVectors = 1024
+
+// probe decides how the memory is reached: value stands at addr if pid is the right
+// process. It reports whether there is a way at all.
+func (p *process) probe(addr, value uint64) bool {
+	var b [8]byte
+	e := []transport.Extent{{VA: addr, Buf: b[:]}}
+	if p.pid > 0 && p.holdsLock() && p.vmReadWrite(e, false) == nil && binary.NativeEndian.Uint64(b[:]) == value {
+		p.vm.Store(true)
+		return true
+	}
+	return p.memFD >= 0 && p.fileReadWrite(e, false) == nil && binary.NativeEndian.Uint64(b[:]) == value
+}
+
+// holdsLock reports whether the process still runs what said hello.
+func (p *process) holdsLock() bool {
+	l := unix.Flock_t{Type: unix.F_WRLCK, Start: 0, Len: 1}
+	err := unix.FcntlFlock(uintptr(p.lockFD), unix.F_GETLK, &l)
+	return err == nil && l.Type == unix.F_WRLCK && int(l.Pid) == p.pid
+}
+
+// access reads, or writes, all extents.
+func (p *process) access(e []transport.Extent, write bool) error {
+	if p.vm.Load() {
+		if p.holdsLock() {
+			return p.vmReadWrite(e, write)
+		}
+		p.vm.Store(false)
+	}
+	return p.fileReadWrite(e, write)
+}
+
+func (p *process) vmReadWrite(e []transport.Extent, write bool) error {
+	v, _ := p.pool.Get().(*vectors)
+	if v == nil {
+		v = new(vectors)
+	}
+	defer func() {
+		clear(v.local)
+		p.pool.Put(v)
+	}()
+	for len(e) > 0 {
+		n := min(len(e), maxVectors)
+		v.local, v.remote = v.local[:0], v.remote[:0]
+		want := 0
+		for i := range e[:n] {
+			if len(e[i].Buf) == 0 {
+				continue
+			}
+			iov := unix.Iovec{Base: &e[i].Buf[0]}
+			iov.SetLen(len(e[i].Buf))
+			v.local = append(v.local, iov)
+			v.remote = append(v.remote, unix.RemoteIovec{Base: uintptr(e[i].VA), Len: len(e[i].Buf)})
+			want += len(e[i].Buf)
+		}
+		e = e[n:]
+		if want == 0 {
+			continue
+		}
+		var got int
+		var err error
+		if write {
+			got, err = unix.ProcessVMWritev(p.pid, v.local, v.remote, 0)
+		} else {
+			got, err = unix.ProcessVMReadv(p.pid, v.local, v.remote, 0)
+		}
+		if err != nil || got != want {
+			return device.EFAULT
+		}
+	}
+	return nil
+}
+
+func (p *process) fileReadWrite(e []transport.Extent, write bool) error {
+	if p.memFD < 0 {
+		return device.EFAULT
+	}
+	for len(e) > 0 {
+		// Extents that follow each other in the program's memory are one call.
+		n, next := 1, e[0].VA+uint64(len(e[0].Buf))
+		for n < len(e) && n < maxVectors && e[n].VA == next {
+			next += uint64(len(e[n].Buf))
+			n++
+		}
+		if err := p.file(e[:n], int64(next-e[0].VA), write); err != nil {
+			return err
+		}
+		e = e[n:]
+	}
+	return nil
+}
+
+func (p *process) file(e []transport.Extent, want int64, write bool) error {
+	if int64(e[0].VA) < 0 {
+		return device.EFAULT // no address of a program; the offset would be negative
+	}
+	bufs := make([][]byte, 0, 8)
+	for i := range e {
+		bufs = append(bufs, e[i].Buf)
+	}
+	var got int
+	var err error
+	if write {
+		got, err = unix.Pwritev(p.memFD, bufs, int64(e[0].VA))
+	} else {
+		got, err = unix.Preadv(p.memFD, bufs, int64(e[0].VA))
+	}
+	if err != nil || int64(got) != want {
+		return device.EFAULT
+	}
+	return nil
+}
+
+// region is a registered part of the program's memory: address va of the
+// registration is address va + shift of the program.
+type region struct {
+	*process
+	shift uint64
+}
+
+var _ transport.Memory = region{}
+
+// Slices implements transport.Memory: nothing can be touched directly.
+func (r region) Slices(dst [][]byte, _ uint64, _ int) ([][]byte, bool) { return dst, false }
+
+// ReadV implements transport.Memory.
+func (r region) ReadV(e []transport.Extent) error { return r.shifted(e, false) }
+
+// WriteV implements transport.Memory.
+func (r region) WriteV(e []transport.Extent) error { return r.shifted(e, true) }
+
+func (r region) shifted(e []transport.Extent, write bool) error {
+	if r.shift == 0 {
+		return r.access(e, write)
+	}
+	for i := range e {
+		e[i].VA += r.shift
+	}
+	err := r.access(e, write)
+	for i := range e {
+		e[i].VA -= r.shift
+	}
+	return err
+}
+
+// update is a read and a write of the word at va that no other of the daemon comes
+// between. The program's own stores can: atomic_cap is HCA.
+func (r region) update(va uint64, f func(old uint64) (uint64, bool)) (old uint64, err error) {
+	if va&7 != 0 {
+		return 0, device.EINVAL
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var b [8]byte
+	e := []transport.Extent{{VA: va, Buf: b[:]}}
+	if err := r.ReadV(e); err != nil {
+		return 0, err
+	}
+	old = binary.NativeEndian.Uint64(b[:])
+	if v, ok := f(old); ok {
+		binary.NativeEndian.PutUint64(b[:], v)
+		err = r.WriteV(e)
+	}
+	return old, err
+}
+
+// CompareSwap64 implements transport.Memory.
+func (r region) CompareSwap64(va, compare, swap uint64) (uint64, error) {
+	return r.update(va, func(old uint64) (uint64, bool) { return swap, old == compare })
+}
+
+// FetchAdd64 implements transport.Memory.
+func (r region) FetchAdd64(va, add uint64) (uint64, error) {
+	return r.update(va, func(old uint64) (uint64, bool) { return old + add, true })
+}
+
+// Store64 implements transport.Memory.
+func (r region) Store64(va, v uint64) error {
+	_, err := r.update(va, func(uint64) (uint64, bool) { return v, true })
+	return err
+}

@@ -1,0 +1,186 @@
+//go:build linux
+
+package uverbs
+
+import (
+	"errors"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/softnic/softnic/device"
+)
+
+// Options of a server. The zero value is good.
+type Options struct {
+	Logger  *slog.Logger // nil: silent
+	Version string       // of the firmware, as programs see it
+}
+
+// Server serves programs on a device.
+type Server struct {
+	dev  *device.Device
+	l    *Listener
+	log  *slog.Logger
+	stop func() // ends watching the device
+	wg   sync.WaitGroup
+
+	mu      sync.Mutex
+	closed  bool
+	conns   map[*conn]struct{}
+	perUser map[int]int
+	changed chan struct{} // closed and made anew when the number of connections changes
+}
+
+// maxPerUser bounds the connections of one user, so that a tenant cannot use up the file
+// descriptors of the daemon.
+const maxPerUser = 4096
+
+// NewServer returns a server for a device, which it does not close. It fills the folder of l,
+// keeps its addresses up to date, and shows the socket: programs can connect from then on, and are
+// served when Serve runs. Close closes l, which is closed here after an error.
+func NewServer(dev *device.Device, l *Listener, o Options) (*Server, error) {
+	s := &Server{dev: dev, l: l, log: o.Logger, conns: map[*conn]struct{}{}, perUser: map[int]int{}, changed: make(chan struct{})}
+	if s.log == nil {
+		s.log = slog.New(slog.DiscardHandler)
+	}
+	t := newTree(l.path, dev, o.Version)
+	err := t.write()
+	if err == nil {
+		s.stop = dev.Watch(func() {
+			if err := t.update(); err != nil {
+				s.log.Warn("the addresses that programs see are old", "err", err)
+			}
+		})
+		err = errors.Join(t.update(), l.ready())
+	}
+	if err != nil {
+		_ = s.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// Serve serves the programs that connect, until Close.
+func (s *Server) Serve() error {
+	for {
+		c, err := s.l.AcceptUnix()
+		switch {
+		case err == nil:
+			s.add(c)
+		case errors.Is(err, net.ErrClosed):
+			return nil
+		case errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE), errors.Is(err, unix.ENOBUFS), errors.Is(err, unix.ENOMEM):
+			s.log.Warn("no program can connect", "err", err)
+			time.Sleep(50 * time.Millisecond) // until somebody goes
+		case errors.Is(err, unix.ECONNABORTED):
+		default:
+			return err
+		}
+	}
+}
+
+// add serves a new connection.
+func (s *Server) add(sock *net.UnixConn) {
+	c := &conn{s: s, sock: sock}
+	if err := c.raw.init(sock); err != nil {
+		sock.Close()
+		return
+	}
+	c.pid, c.uid = peer(c.raw.conn)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed || s.perUser[c.uid] >= maxPerUser {
+		sock.Close()
+		return
+	}
+	s.conns[c] = struct{}{}
+	s.perUser[c.uid]++
+	s.signal()
+	s.wg.Add(1)
+	go c.serve()
+}
+
+// gone notes that a connection has ended and all that was its is freed.
+func (s *Server) gone(c *conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.conns, c)
+	if s.perUser[c.uid]--; s.perUser[c.uid] == 0 {
+		delete(s.perUser, c.uid)
+	}
+	s.signal()
+	s.wg.Done()
+}
+
+func (s *Server) signal() {
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+// peer returns the process and the user at the other end; pid 0 when it is in a pid
+// namespace that is not below ours.
+func peer(raw interface {
+	Read(func(uintptr) bool) error
+}) (pid, uid int) {
+	uid = -1
+	_ = raw.Read(func(fd uintptr) bool {
+		if u, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
+			pid, uid = int(u.Pid), int(u.Uid)
+		}
+		return true
+	})
+	return pid, uid
+}
+
+// Idle returns a channel that is closed once no program has been connected for the
+// time of grace, counted from now on at the earliest.
+func (s *Server) Idle(grace time.Duration) <-chan struct{} {
+	idle := make(chan struct{})
+	go func() {
+		defer close(idle)
+		for {
+			s.mu.Lock()
+			n, changed, closed := len(s.conns), s.changed, s.closed
+			s.mu.Unlock()
+			var after <-chan time.Time
+			switch {
+			case closed:
+				return
+			case n == 0:
+				after = time.After(grace)
+			}
+			select {
+			case <-changed:
+			case <-after:
+				return
+			}
+		}
+	}()
+	return idle
+}
+
+// Close disconnects all programs, frees what they had, and removes the socket and its
+// folder.
+func (s *Server) Close() error {
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return nil
+	}
+	s.closed = true
+	for c := range s.conns {
+		c.sock.Close()
+	}
+	s.signal()
+	s.mu.Unlock()
+	if s.stop != nil {
+		s.stop()
+	}
+	err := s.l.Close()
+	s.wg.Wait()
+	return err
+}
