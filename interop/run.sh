@@ -125,6 +125,11 @@ fi
 cd "$tree"
 export CGO_ENABLED=0
 mkdir "$job/bin"
+# The library that softnic exec loads into programs; the Go compiler embeds it.
+library=uverbs/preload/lib/libsoftnic.so
+if [ ! -e "$library" ] || [ -n "$(find uverbs/preload/src -newer "$library")" ]; then
+	sh uverbs/preload/src/build.sh "$library" || [ -n "$command" ] || die "the preload library does not build"
+fi
 if compgen -G "cmd/softnic/*.go" >/dev/null; then
 	go build -o "$job/bin/softnic" ./cmd/softnic || [ -n "$command" ] || die "cmd/softnic does not build"
 fi

@@ -17,13 +17,12 @@ func (o *runOptions) servePrograms(n *nic.NIC, stderr io.Writer) (*programs, err
 	}
 	level := slog.LevelWarn
 	_ = level.UnmarshalText([]byte(o.nic.LogLevel)) // checked when the NIC was opened
+	log := slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: level}))
 	l, err := uverbs.Listen(o.path, uverbs.ListenOptions{Mode: mode, Group: group})
 	if err != nil {
 		return nil, err
 	}
-	s, err := uverbs.NewServer(n.Device, l, uverbs.Options{
-		Logger: slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: level})), Version: version(),
-	})
+	s, err := uverbs.NewServer(n.Device, l, uverbs.Options{Logger: log, Version: version()})
 	if err != nil {
 		return nil, err
 	}

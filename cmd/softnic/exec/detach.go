@@ -7,6 +7,7 @@ import (
 	osexec "os/exec"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -52,11 +53,16 @@ func ownFile() string {
 	return self
 }
 
-// RemoveLog removes the log of the daemon on path if it is what this process writes to.
+// RemoveLog removes the log of the daemon on path if it is what this process writes to. It may still have the name
+// that it had first, where the program that started this one was killed then.
 func RemoveLog(path string) {
-	own, err1 := os.Stderr.Stat()
-	log, err2 := os.Lstat(LogPath(path))
-	if err1 == nil && err2 == nil && os.SameFile(own, log) {
-		os.Remove(LogPath(path))
+	own, err := os.Readlink("/proc/self/fd/2")
+	if err != nil || !strings.HasPrefix(own, LogPath(path)) {
+		return
+	}
+	a, err1 := os.Stderr.Stat()
+	b, err2 := os.Lstat(own)
+	if err1 == nil && err2 == nil && os.SameFile(a, b) {
+		os.Remove(own)
 	}
 }

@@ -261,7 +261,7 @@ static int store_fd(struct context *c, const struct answer *a, int fd)
 {
     /* Only into what was just written: another address might not be writable. */
     if (a->length < sizeof(int32_t) || a->fd_at > a->length - sizeof(int32_t))
-        return EIO;
+        return EFAULT;
     struct event *e = new_event();
     if (!e)
         return ENOMEM;
@@ -310,10 +310,10 @@ static int exchange(struct context *c, const void *buf, size_t n, int named, str
     return e;
 }
 
-/* readable asks the kernel, by a call that fails for another reason when it is. */
+/* readable asks the kernel, by a call that fails for another reason when it is. NULL it would not look at. */
 static int readable(const void *p)
 {
-    return sys(SYS_rt_sigprocmask, -1, p, NULL, 8) == 0 || errno != EFAULT;
+    return p && (sys(SYS_rt_sigprocmask, -1, p, NULL, 8) == 0 || errno != EFAULT);
 }
 
 static int fd_named_in(const unsigned char *p, size_t n)

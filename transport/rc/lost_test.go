@@ -1,0 +1,98 @@
+package rc
+
+import (
+	"testing"
+
+	"github.com/softnic/softnic/transport"
+	"github.com/softnic/softnic/wire/bth"
+)
+
+// sentBut is sent, with the packets for which lost is true not sent.
+func (s *side) sentBut(now transport.Time, lost func(psn bth.PSN) bool) (psns []bth.PSN) {
+	var out transport.TxList
+	s.tx.Swap(&out)
+	for _, p := range out.Packets() {
+		if p.Lost = lost(bth.BTH(p.Head[:]).PSN()); !p.Lost {
+			psns = append(psns, bth.BTH(p.Head[:]).PSN())
+		}
+	}
+	s.Sent(now, &out)
+	out.Release()
+	s.Pump(now)
+	return psns
+}
+
+// TestLostRequest: a request whose memory goes away between the post and the send fails with a
+// local protection error, after those before it, and flushes those behind it.
+func TestLostRequest(t *testing.T) {
+	s := newSide(make(arena, 1<<16), nil)
+	for i := range 4 {
+		s.queue = append(s.queue, transport.SendWR{ID: uint64(i), Op: transport.OpWrite, Flags: transport.Signaled, SGE: []transport.SGE{{Length: 600}}})
+	}
+	s.Doorbell(1) // three packets each
+	got := s.sentBut(2, func(p bth.PSN) bool { return p == 4 })
+	if len(got) != 11 {
+		t.Fatalf("sent %v", got)
+	}
+	if len(s.done) != 0 || s.attr.State != transport.RTS {
+		t.Fatalf("%v in %v before the first was answered", s.done, s.attr.State)
+	}
+	s.Receive(3, ack(2, bth.AckUnlimited, 1))
+	s.EndBurst(3)
+	want := []transport.Status{transport.StatusSuccess, transport.StatusLocalProtection, transport.StatusFlush, transport.StatusFlush}
+	if len(s.done) != len(want) || s.attr.State != transport.Err {
+		t.Fatalf("%v in %v", s.done, s.attr.State)
+	}
+	for i, st := range want {
+		if s.done[i].ID != uint64(i) || s.done[i].Status != st {
+			t.Errorf("completion %d: request %d %v, want %v", i, s.done[i].ID, s.done[i].Status, st)
+		}
+	}
+	if l := s.sentBut(4, func(bth.PSN) bool { return false }); len(l) != 0 {
+		t.Errorf("sent %v after the error", l)
+	}
+}
+
+// TestLostFirst: the first request fails at once, nothing has to be waited for.
+func TestLostFirst(t *testing.T) {
+	s := newSide(make(arena, 1<<16), nil)
+	s.post(1, transport.OpSend, 100)
+	s.sentBut(2, func(bth.PSN) bool { return true })
+	if len(s.done) != 1 || s.done[0].Status != transport.StatusLocalProtection || s.attr.State != transport.Err {
+		t.Errorf("%v in %v", s.done, s.attr.State)
+	}
+}
+
+// TestLostAgain: what was answered while its retransmission was lost is a success.
+func TestLostAgain(t *testing.T) {
+	s := newSide(make(arena, 1<<16), nil)
+	s.post(1, transport.OpWrite, 100)
+	s.sent(1)
+	d := s.Deadline()
+	s.Timer(d)
+	s.Receive(d, ack(0, bth.AckUnlimited, 1))
+	s.sentBut(d, func(bth.PSN) bool { return true })
+	if len(s.done) != 1 || s.done[0].Status != transport.StatusSuccess || s.attr.State != transport.RTS {
+		t.Errorf("%v in %v", s.done, s.attr.State)
+	}
+}
+
+// TestLostResponse: a READ whose memory goes away while it is answered ends in a remote access
+// NAK that names the first response which is missing.
+func TestLostResponse(t *testing.T) {
+	s := newSide(make(arena, 1<<16), nil)
+	s.Receive(1, packet(bth.ReadRequest, 0, 0, 1000, nil))
+	s.EndBurst(1)
+	s.sentBut(2, func(p bth.PSN) bool { return p >= 2 })
+	if s.attr.State != transport.Err {
+		t.Fatalf("state %v", s.attr.State)
+	}
+	l := s.sent(3)
+	if len(l) != 1 {
+		t.Fatalf("%d answers", len(l))
+	}
+	a := bth.AETH(l[0].IB[bth.Len:])
+	if l[0].BTH().Opcode().Operation() != bth.Acknowledge || a.Syndrome() != bth.NakRemoteAccess || l[0].BTH().PSN() != 2 {
+		t.Errorf("answer %v %v psn %d", l[0].BTH().Opcode(), a.Syndrome(), l[0].BTH().PSN())
+	}
+}

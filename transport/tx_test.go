@@ -1,0 +1,136 @@
+package transport
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/softnic/softnic/wire"
+)
+
+// far is memory that cannot be touched directly: byte i is i. Reads from hole on fail.
+type far struct {
+	hole  uint64
+	calls int
+}
+
+func (m *far) Slices(dst [][]byte, _ uint64, _ int) ([][]byte, bool) { return dst, false }
+func (m *far) ReadV(e []Extent) error {
+	m.calls++
+	for _, x := range e {
+		if x.VA+uint64(len(x.Buf)) > m.hole {
+			return errors.New("not mapped")
+		}
+		for i := range x.Buf {
+			x.Buf[i] = byte(x.VA + uint64(i))
+		}
+	}
+	return nil
+}
+func (m *far) WriteV([]Extent) error                                { return nil }
+func (m *far) CompareSwap64(uint64, uint64, uint64) (uint64, error) { return 0, nil }
+func (m *far) FetchAdd64(uint64, uint64) (uint64, error)            { return 0, nil }
+func (m *far) Store64(uint64, uint64) error                         { return nil }
+func (m *far) Release()                                             {}
+
+// near is memory that can.
+type near struct{ far }
+
+func (m *near) Slices(dst [][]byte, va uint64, n int) ([][]byte, bool) {
+	b := make([]byte, n)
+	_ = m.ReadV([]Extent{{va, b}})
+	return append(dst, b), true
+}
+
+// TestResolve resolves lists whose packets are in one far region, in two, in parts near, and partly
+// not readable: the bytes are right, what can be read together is, and a packet that
+// cannot be read is the only one that is lost.
+func TestResolve(t *testing.T) {
+	type piece struct {
+		mem int // 0 and 1 far, 2 near
+		va  uint64
+		n   int
+	}
+	for _, c := range []struct {
+		name    string
+		packets [][]piece
+		lost    []int
+		calls   [2]int // least number of calls that the far regions need
+	}{
+		{"nothing", nil, nil, [2]int{}},
+		{"empty packet", [][]piece{{}}, nil, [2]int{}},
+		{"one call for a burst", [][]piece{{{0, 0, 9}}, {{0, 9, 9}}, {{0, 18, 9}}}, nil, [2]int{1, 0}},
+		{"two regions", [][]piece{{{0, 0, 9}}, {{1, 9, 9}}, {{1, 18, 9}}}, nil, [2]int{1, 1}},
+		{"two regions in a packet", [][]piece{{{0, 0, 9}, {1, 5, 3}}, {{1, 8, 9}}}, nil, [2]int{1, 1}},
+		{"back and forth", [][]piece{{{0, 0, 9}, {1, 5, 3}, {0, 9, 2}}}, nil, [2]int{2, 1}},
+		{"near and far", [][]piece{{{2, 0, 4}, {0, 4, 4}}, {{2, 0, 4}}}, nil, [2]int{1, 0}},
+		{"hole at the end", [][]piece{{{0, 0, 9}}, {{0, 50, 9}}, {{0, 1000, 1}}}, []int{2}, [2]int{4, 0}},
+		{"hole in the middle", [][]piece{{{0, 0, 9}}, {{0, 99, 2}}, {{0, 18, 9}}}, []int{1}, [2]int{4, 0}},
+		{"hole in one of two pieces", [][]piece{{{1, 0, 9}, {0, 100, 1}}, {{1, 1, 1}}}, []int{0}, [2]int{2, 2}},
+		{"all", [][]piece{{{0, 100, 9}}, {{0, 101, 2}}}, []int{0, 1}, [2]int{3, 0}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			a, b, n := &far{hole: 100}, &far{hole: 100}, &near{far{hole: 100}}
+			var l TxList
+			var s Scratch
+			for range 2 { // reuse must not show
+				a.calls, b.calls = 0, 0
+				for i, pieces := range c.packets {
+					x := l.Add()
+					x.Head[0] = byte(i)
+					for _, p := range pieces {
+						x.Gather([]Region{a, b, n}[p.mem], p.va, p.n)
+					}
+				}
+				got := l.Resolve(nil, &s)
+				lost := map[int]bool{}
+				for _, i := range c.lost {
+					lost[i] = true
+				}
+				k := 0
+				for i, x := range l.Packets() {
+					if x.Lost != lost[i] {
+						t.Errorf("packet %d lost: %v", i, x.Lost)
+					}
+					if x.Lost {
+						continue
+					}
+					if k == len(got) || got[k] != &x.Packet {
+						t.Fatalf("packet %d is not in its place", i)
+					}
+					k++
+					var want []byte
+					for _, p := range c.packets[i] {
+						for j := range p.n {
+							want = append(want, byte(p.va)+byte(j))
+						}
+					}
+					if b := bytes.Join(x.Data, nil); !bytes.Equal(b, want) {
+						t.Errorf("packet %d: %v, want %v", i, b, want)
+					}
+				}
+				if k != len(got) {
+					t.Errorf("%d packets, want %d", len(got), k)
+				}
+				if calls := [2]int{a.calls, b.calls}; calls != c.calls {
+					t.Errorf("%v calls, want %v", calls, c.calls)
+				}
+				l.Release()
+			}
+		})
+	}
+}
+
+// TestResolveInline has copied bytes beside far ones.
+func TestResolveInline(t *testing.T) {
+	var l TxList
+	var s Scratch
+	l.Add().Copy([]byte("inline"))
+	l.Add().Gather(&far{hole: 100}, 1, 2)
+	var pkts []*wire.Packet
+	pkts = l.Resolve(pkts, &s)
+	if got := fmt.Sprintf("%q %v", pkts[0].Data, pkts[1].Data); got != `["inline"] [[1 2]]` {
+		t.Error(got)
+	}
+}
