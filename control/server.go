@@ -161,8 +161,11 @@ func (s *Server) qps() ([]QP, error) {
 	}
 	l := []QP{}
 	for _, q := range s.dev.QPs() {
+		if q.Owner == (device.Owner{}) {
+			q.Owner = device.Owner{PID: os.Getpid(), Comm: comm}
+		}
 		l = append(l, QP{
-			Name: s.dev.Name(), Port: 1, LQPN: q.QPN, RQPN: q.DestQPN, Type: q.Type, State: q.State, PID: os.Getpid(), Comm: comm,
+			Name: s.dev.Name(), Port: 1, LQPN: q.QPN, RQPN: q.DestQPN, Type: q.Type, State: q.State, PID: q.Owner.PID, Comm: q.Owner.Comm,
 		})
 	}
 	slices.SortFunc(l, func(a, b QP) int { return int(a.LQPN) - int(b.LQPN) })

@@ -9,6 +9,7 @@ import (
 // kernel driver. Close frees them all.
 type Context struct {
 	dev   *Device
+	owner Owner
 	async *eventList[AsyncEvent]
 
 	mu       sync.Mutex
@@ -21,6 +22,15 @@ type Context struct {
 	channels map[*CompChannel]struct{}
 	nextCQ   int
 }
+
+// Owner is the process that a context serves, for tools. The zero value is this one.
+type Owner struct {
+	PID  int
+	Comm string // as ps prints it
+}
+
+// SetOwner says whom the context serves. It is called before anything is created.
+func (c *Context) SetOwner(o Owner) { c.owner = o }
 
 // NewContext returns an empty context.
 func (d *Device) NewContext() *Context {

@@ -402,6 +402,7 @@ type QPInfo struct {
 	Type    string `json:"type"`
 	State   string `json:"state"`
 	DestQPN uint32 `json:"rqpn,omitempty"`
+	Owner   Owner  `json:"-"`
 }
 
 // QPs lists the queue pairs of the device, in no order.
@@ -415,7 +416,7 @@ func (d *Device) QPs() []QPInfo {
 	out := make([]QPInfo, 0, len(l))
 	for _, q := range l {
 		q.mu.Lock()
-		out = append(out, QPInfo{q.num, q.typ.String(), q.attr.State.String(), q.attr.DestQPN})
+		out = append(out, QPInfo{q.num, q.typ.String(), q.attr.State.String(), q.attr.DestQPN, q.ctx.owner})
 		q.mu.Unlock()
 	}
 	return out

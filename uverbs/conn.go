@@ -4,7 +4,9 @@ package uverbs
 
 import (
 	"errors"
+	"fmt"
 	"net"
+	"os"
 	"strings"
 	"unsafe"
 
@@ -183,6 +185,7 @@ func (c *conn) hello(seq, version uint32, addr, value uint64, fds *[]int) error 
 		*fds = (*fds)[1:]
 	}
 	c.ctx = c.s.dev.NewContext()
+	c.ctx.SetOwner(device.Owner{PID: c.pid, Comm: comm(c.pid)})
 	c.objects.init()
 	c.helloAddr, c.helloValue = addr, value
 	cmdFD, err := unix.FcntlInt(uintptr(a.fd), unix.F_DUPFD_CLOEXEC, 0)
@@ -191,6 +194,15 @@ func (c *conn) hello(seq, version uint32, addr, value uint64, fds *[]int) error 
 	}
 	defer unix.Close(cmdFD)
 	return c.reply(seq, 0, "", nil, &answer{fd: cmdFD})
+}
+
+// comm returns the name of a process; "program" where /proc does not tell.
+func comm(pid int) string {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
+	if err != nil || len(b) == 0 {
+		return "program"
+	}
+	return strings.TrimSpace(string(b))
 }
 
 // command executes a command and answers it.
