@@ -134,6 +134,14 @@ func (v *verbs) CreateQP(typ string) *verbsQP {
 	return qp
 }
 
+// CreateEventQP is CreateQP with a completion channel for each completion queue: see Arm and Event.
+func (v *verbs) CreateEventQP(typ string) *verbsQP {
+	v.p.t.Helper()
+	qp := &verbsQP{v: v}
+	v.call(qp, "create_qp", args{"type": typ, "depth": 64, "sig_all": true, "events": true})
+	return qp
+}
+
 // Modify sets attributes by the names of struct ibv_qp_attr, and the state unless that is "".
 func (q *verbsQP) Modify(state string, attrs args) {
 	q.v.p.t.Helper()
@@ -224,7 +232,8 @@ type sendWR struct {
 	RKey       uint32
 	CompareAdd uint64
 	Swap       uint64
-	AH         *int // datagrams, with the two below; nil: none
+	LKey       uint32 // 0: that of MR
+	AH         *int   // datagrams, with the two below; nil: none
 	RemoteQPN  uint32
 	QKey       uint32
 }
@@ -234,7 +243,7 @@ func (q *verbsQP) PostSend(w sendWR) {
 	q.v.call(nil, "post_send", args{
 		"qp": q.ID, "wr_id": w.ID, "opcode": w.Opcode, "flags": w.Flags, "imm": w.Imm,
 		"mr": w.MR.ID, "offset": w.Offset, "length": w.Length, "remote_addr": w.RemoteAddr, "rkey": w.RKey,
-		"compare_add": w.CompareAdd, "swap": w.Swap, "ah": w.AH, "remote_qpn": w.RemoteQPN, "qkey": w.QKey,
+		"compare_add": w.CompareAdd, "swap": w.Swap, "lkey": w.LKey, "ah": w.AH, "remote_qpn": w.RemoteQPN, "qkey": w.QKey,
 	})
 }
 
@@ -258,12 +267,32 @@ type completion struct {
 // SendCompletions and RecvCompletions wait for count completions and fail the test when there are fewer in the end.
 func (q *verbsQP) SendCompletions(count int) []completion {
 	q.v.p.t.Helper()
-	return q.poll(1, count)
+	return q.poll(sendCQ, count)
 }
 
 func (q *verbsQP) RecvCompletions(count int) []completion {
 	q.v.p.t.Helper()
-	return q.poll(2, count)
+	return q.poll(recvCQ, count)
+}
+
+// The completion queues of a queue pair, as Arm and Event name them.
+const (
+	sendCQ = 1
+	recvCQ = 2
+)
+
+// Arm asks for one event at the next completion, or the next solicited one.
+func (q *verbsQP) Arm(cq int, solicited bool) {
+	q.v.p.t.Helper()
+	q.v.call(nil, "arm", args{"qp": q.ID, "which": cq, "solicited": solicited})
+}
+
+// Event waits for a completion event and reports whether there was one.
+func (q *verbsQP) Event(cq int, limit time.Duration) bool {
+	q.v.p.t.Helper()
+	var answer struct{ Event bool }
+	q.v.call(&answer, "event", args{"qp": q.ID, "which": cq, "limit": limit.Seconds()})
+	return answer.Event
 }
 
 func (q *verbsQP) poll(which, count int) []completion {

@@ -5,13 +5,15 @@ script serves the kernel's driver and, started through softnic exec, softnic its
 that their creation returned. An answer is {"error": text, "errno": n} when a verb has failed.
 """
 import json
+import os
+import select
 import socket
 import sys
 import time
 
 import pyverbs.enums as e
 from pyverbs.addr import AH, AHAttr, GID, GlobalRoute
-from pyverbs.cq import CQ
+from pyverbs.cq import CQ, CompChannel
 from pyverbs.device import Context
 from pyverbs.mr import MR
 from pyverbs.pd import PD
@@ -37,6 +39,7 @@ class Agent:
         self.ctx = Context(name=device)
         self.pd = PD(self.ctx)
         self.objects = []
+        self.channels = {}  # by CQ: its completion channel and that one's descriptor, which pyverbs keeps to itself
 
     def keep(self, *objects):
         self.objects.append(objects)
@@ -54,8 +57,18 @@ class Agent:
     def mr_read(self, mr, offset, length):
         return {"data": self.objects[mr][0].read(length, offset).hex()}
 
-    def create_qp(self, type, depth, sig_all):
-        scq, rcq = CQ(self.ctx, depth), CQ(self.ctx, depth)
+    def create_cq(self, depth, events):
+        if not events:
+            return CQ(self.ctx, depth)
+        before = set(os.listdir("/proc/self/fd"))
+        channel = CompChannel(self.ctx)
+        fd = min(int(n) for n in set(os.listdir("/proc/self/fd")) - before if os.path.lexists("/proc/self/fd/" + n))
+        cq = CQ(self.ctx, depth, None, channel)
+        self.channels[cq] = channel, fd
+        return cq
+
+    def create_qp(self, type, depth, sig_all, events=False):
+        scq, rcq = self.create_cq(depth, events), self.create_cq(depth, events)
         cap = QPCap(max_send_wr=depth, max_recv_wr=depth, max_send_sge=1, max_recv_sge=1)
         qp = QP(self.pd, QPInitAttr(qp_type=TYPES[type], scq=scq, rcq=rcq, cap=cap, sq_sig_all=sig_all))
         return {"id": self.keep(qp, scq, rcq), "qpn": qp.qp_num}
@@ -77,18 +90,18 @@ class Agent:
     def create_ah(self, **attr):
         return {"id": self.keep(AH(self.pd, attr=self.ah_attr(**attr)))}
 
-    def sge(self, mr, offset, length):
+    def sge(self, mr, offset, length, lkey=None):
         mr = self.objects[mr][0]
-        return [SGE(mr.buf + offset, length, mr.lkey)]
+        return [SGE(mr.buf + offset, length, lkey or mr.lkey)]
 
-    def post_recv(self, qp, wr_id, mr, offset, length):
-        self.objects[qp][0].post_recv(RecvWR(wr_id=wr_id, num_sge=1, sg=self.sge(mr, offset, length)))
+    def post_recv(self, qp, wr_id, mr, offset, length, lkey=None):
+        self.objects[qp][0].post_recv(RecvWR(wr_id=wr_id, num_sge=1, sg=self.sge(mr, offset, length, lkey)))
 
     def post_send(self, qp, wr_id, opcode, flags, imm, mr, offset, length, remote_addr, rkey, compare_add, swap,
-                  ah, remote_qpn, qkey):
+                  ah, remote_qpn, qkey, lkey=None):
         opcode = getattr(e, "IBV_WR_" + opcode)
-        wr = SendWR(wr_id=wr_id, opcode=opcode, num_sge=1, sg=self.sge(mr, offset, length), imm_data=socket.htonl(imm),
-                    send_flags=flags)
+        wr = SendWR(wr_id=wr_id, opcode=opcode, num_sge=1, sg=self.sge(mr, offset, length, lkey),
+                    imm_data=socket.htonl(imm), send_flags=flags)
         if opcode in (e.IBV_WR_ATOMIC_CMP_AND_SWP, e.IBV_WR_ATOMIC_FETCH_AND_ADD):
             wr.set_wr_atomic(rkey, remote_addr, compare_add, swap)
         elif ah is not None:
@@ -111,6 +124,21 @@ class Agent:
             "flags": wc.wc_flags, "imm": socket.ntohl(wc.imm_data), "qpn": wc.qp_num, "src_qp": wc.src_qp,
         } for wc in wcs]}
 
+    def arm(self, qp, which, solicited):
+        self.objects[qp][which].req_notify(solicited)
+
+    def event(self, qp, which, limit):
+        """Waits for a completion event, or for the limit in seconds; takes and acknowledges it."""
+        cq = self.objects[qp][which]
+        channel, fd = self.channels[cq]
+        poll = select.poll()
+        poll.register(fd, select.POLLIN)
+        if not poll.poll(limit * 1000):
+            return {"event": False}
+        channel.get_cq_event(cq)
+        cq.ack_events(1)
+        return {"event": True}
+
     def query(self, qp):
         attr, _ = self.objects[qp][0].query(0xffffff & ~e.IBV_QP_ALT_PATH)
         return {"state": {v: k for k, v in STATES.items()}[attr.qp_state],
@@ -119,6 +147,8 @@ class Agent:
     def destroy(self, id):
         for obj in self.objects[id]:
             obj.close()
+            if obj in self.channels:
+                self.channels.pop(obj)[0].close()
 
 
 def main():
