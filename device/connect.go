@@ -32,7 +32,7 @@ func orDefault(v, def int) int {
 	return v
 }
 
-// Connect takes an RC queue pair from RESET or INIT to RTS against a remote.
+// Connect takes an RC or UC queue pair from RESET or INIT to RTS against a remote.
 // psn is the first PSN that this side sends; the remote must know it.
 func (q *QP) Connect(psn uint32, r Remote, o ConnectOptions) error {
 	if o.SGIDIndex == 0 && r.GID.Addr().Is4() {
@@ -50,18 +50,24 @@ func (q *QP) Connect(psn uint32, r Remote, o ConnectOptions) error {
 			return err
 		}
 	}
+	toRTR := AttrState | AttrAV | AttrPathMTU | AttrDestQPN | AttrRQPSN | AttrAccess
+	toRTS := AttrState | AttrSQPSN
+	if q.typ == RC {
+		toRTR |= AttrMaxDestRdAtomic | AttrMinRNRTimer
+		toRTS |= AttrTimeout | AttrRetryCnt | AttrRNRRetry | AttrMaxRdAtomic
+	}
 	err := q.Modify(&QPAttr{
 		State: StateRTR, PathMTU: o.PathMTU, DestQPN: r.QPN, RQPSN: r.PSN, MaxDestRdAtomic: depth,
 		MinRNRTimer: orDefault(o.MinRNRTimer, 12), Access: o.Access,
 		AH: AHAttr{DGID: r.GID, SGIDIndex: o.SGIDIndex, TrafficClass: o.TrafficClass, FlowLabel: o.FlowLabel},
-	}, AttrState|AttrAV|AttrPathMTU|AttrDestQPN|AttrRQPSN|AttrMaxDestRdAtomic|AttrMinRNRTimer|AttrAccess)
+	}, toRTR)
 	if err != nil {
 		return err
 	}
 	return q.Modify(&QPAttr{
 		State: StateRTS, Timeout: orDefault(o.Timeout, 14), RetryCnt: orDefault(o.RetryCnt, 7),
 		RNRRetry: orDefault(o.RNRRetry, 7), SQPSN: psn, MaxRdAtomic: depth,
-	}, AttrState|AttrTimeout|AttrRetryCnt|AttrRNRRetry|AttrSQPSN|AttrMaxRdAtomic)
+	}, toRTS)
 }
 
 // Activate takes a UD queue pair from RESET to RTS.

@@ -18,9 +18,11 @@ type Context struct {
 	mrs      map[*MR]struct{}
 	cqs      map[*CQ]struct{}
 	qps      map[*QP]struct{}
+	srqs     map[*SRQ]struct{}
 	ahs      map[*AH]struct{}
 	channels map[*CompChannel]struct{}
 	nextCQ   int
+	nextSRQ  int
 }
 
 // Owner is the process that a context serves, for tools. The zero value is this one.
@@ -37,7 +39,7 @@ func (d *Device) NewContext() *Context {
 	c := &Context{
 		dev: d, async: newEventList[AsyncEvent](),
 		pds: map[*PD]struct{}{}, mrs: map[*MR]struct{}{}, cqs: map[*CQ]struct{}{},
-		qps: map[*QP]struct{}{}, ahs: map[*AH]struct{}{}, channels: map[*CompChannel]struct{}{},
+		qps: map[*QP]struct{}{}, srqs: map[*SRQ]struct{}{}, ahs: map[*AH]struct{}{}, channels: map[*CompChannel]struct{}{},
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -92,13 +94,16 @@ func (c *Context) Close() error {
 		return nil
 	}
 	c.closed = true
-	qps, mrs, ahs, cqs := keysOf(c.qps), keysOf(c.mrs), keysOf(c.ahs), keysOf(c.cqs)
+	qps, mrs, ahs, cqs, srqs := keysOf(c.qps), keysOf(c.mrs), keysOf(c.ahs), keysOf(c.cqs), keysOf(c.srqs)
 	channels := keysOf(c.channels)
 	clear(c.mrs)
 	c.mu.Unlock()
 
 	for _, q := range qps {
 		_ = q.Destroy()
+	}
+	for _, s := range srqs {
+		_ = s.Destroy()
 	}
 	for _, m := range mrs {
 		m.drop()
@@ -133,18 +138,19 @@ func keysOf[K comparable](m map[K]struct{}) []K {
 
 // Objects counts what a context holds, for tests and tools.
 type Objects struct {
-	PD int `json:"pd"`
-	MR int `json:"mr"`
-	CQ int `json:"cq"`
-	QP int `json:"qp"`
-	AH int `json:"ah"`
+	PD  int `json:"pd"`
+	MR  int `json:"mr"`
+	CQ  int `json:"cq"`
+	QP  int `json:"qp"`
+	AH  int `json:"ah"`
+	SRQ int `json:"srq"`
 }
 
 // Objects returns how many objects the context holds.
 func (c *Context) Objects() Objects {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return Objects{len(c.pds), len(c.mrs), len(c.cqs), len(c.qps), len(c.ahs)}
+	return Objects{len(c.pds), len(c.mrs), len(c.cqs), len(c.qps), len(c.ahs), len(c.srqs)}
 }
 
 func qpName(n uint32) string { return fmt.Sprintf("qp 0x%06x", n) }

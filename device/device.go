@@ -182,6 +182,7 @@ func (d *Device) Query() Attr {
 	return Attr{
 		Name: d.name, NodeGUID: nodeGUID(d.port.Info().MAC), VendorID: 0xFFFFFF, Ports: 1,
 		MaxQP: MaxQP, MaxQPWR: MaxQPWR, MaxSGE: MaxSGE, MaxCQ: MaxCQ, MaxCQE: MaxCQE, MaxMR: MaxMR, MaxPD: MaxPD, MaxAH: MaxAH,
+		MaxSRQ: MaxSRQ, MaxSRQWR: MaxSRQWR, MaxSRQSGE: MaxSRQSGE,
 		MaxRdAtom: MaxRdAtomic, MaxInitRd: MaxRdAtomic, MaxMRSize: ^uint64(0), AckDelay: 15, MaxMessage: MaxMessage,
 	}
 }

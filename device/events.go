@@ -131,11 +131,14 @@ const (
 	EventQPAccessErr EventType = 3
 	EventCommEst     EventType = 4
 	EventDeviceFatal EventType = 8
+	EventSRQLimit    EventType = 15
+	EventLastWQE     EventType = 16
 )
 
 var eventNames = map[EventType]string{
 	EventCQErr: "IBV_EVENT_CQ_ERR", EventQPFatal: "IBV_EVENT_QP_FATAL", EventQPReqErr: "IBV_EVENT_QP_REQ_ERR",
 	EventQPAccessErr: "IBV_EVENT_QP_ACCESS_ERR", EventCommEst: "IBV_EVENT_COMM_EST", EventDeviceFatal: "IBV_EVENT_DEVICE_FATAL",
+	EventSRQLimit: "IBV_EVENT_SRQ_LIMIT_REACHED", EventLastWQE: "IBV_EVENT_QP_LAST_WQE_REACHED",
 }
 
 // String returns the verbs name.
@@ -152,6 +155,7 @@ type AsyncEvent struct {
 	Type EventType
 	QP   *QP
 	CQ   *CQ
+	SRQ  *SRQ
 }
 
 // AsyncEvent waits for the next asynchronous event of the context

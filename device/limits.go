@@ -11,6 +11,9 @@ const (
 	MaxMR       = 524287
 	MaxPD       = 1048576
 	MaxAH       = 32767
+	MaxSRQ      = 917503
+	MaxSRQWR    = 1048576
+	MaxSRQSGE   = 27
 	MaxRdAtomic = 128
 	MaxInline   = 512
 	GIDTableLen = 16
@@ -31,6 +34,9 @@ type Attr struct {
 	MaxMR      int    `json:"max_mr"`
 	MaxPD      int    `json:"max_pd"`
 	MaxAH      int    `json:"max_ah"`
+	MaxSRQ     int    `json:"max_srq"`
+	MaxSRQWR   int    `json:"max_srq_wr"`
+	MaxSRQSGE  int    `json:"max_srq_sge"`
 	MaxRdAtom  int    `json:"max_qp_rd_atom"`
 	MaxInitRd  int    `json:"max_qp_init_rd_atom"`
 	MaxMRSize  uint64 `json:"max_mr_size"`

@@ -225,5 +225,5 @@ func (q *QP) Query() (QPAttr, QPInit) {
 	defer q.mu.Unlock()
 	a := q.user
 	a.State, a.CurState = q.attr.State, q.attr.State
-	return a, QPInit{Type: q.typ, SendCQ: q.scq, RecvCQ: q.rcq, Cap: q.cap, SigAll: q.attr.SigAll, Handler: q.handler}
+	return a, QPInit{Type: q.typ, SendCQ: q.scq, RecvCQ: q.rcq, Cap: q.cap, SRQ: q.srq, SigAll: q.attr.SigAll, Handler: q.handler}
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/softnic/softnic/clock"
 	"github.com/softnic/softnic/transport"
 	"github.com/softnic/softnic/transport/rc"
+	"github.com/softnic/softnic/transport/uc"
 	"github.com/softnic/softnic/transport/ud"
 	"github.com/softnic/softnic/wire"
 	"github.com/softnic/softnic/wire/bth"
@@ -16,7 +17,7 @@ import (
 // QPType is the service of a queue pair; values as enum ib_qp_type.
 type QPType int
 
-// The queue pair types. CreateQP takes RC and UD.
+// The queue pair types. CreateQP takes RC, UC and UD.
 const (
 	SMI       QPType = 0
 	GSI       QPType = 1
@@ -45,11 +46,12 @@ type QPInit struct {
 	Type           QPType
 	SendCQ, RecvCQ *CQ
 	Cap            Cap
+	SRQ            *SRQ             // receives come from it instead of a queue of its own; nil: none
 	SigAll         bool             // every send request makes a completion
 	Handler        func(AsyncEvent) // event_handler; nil: events go to the context's list
 
 	// SendRing and RecvRing are queues in memory that a program shares, instead of those
-	// that PostSend and PostRecv fill. Both or none are set.
+	// that PostSend and PostRecv fill. Both or none are set; with an SRQ, RecvRing is nil.
 	SendRing SendRing
 	RecvRing RecvRing
 }
@@ -81,7 +83,9 @@ type QP struct {
 	handler  func(AsyncEvent)
 	recv     transport.RecvContext
 	sendRing SendRing // nil: sq
-	recvRing RecvRing // nil: rq
+	recvRing RecvRing // nil: rq, or srq
+	srq      *SRQ     // nil: none
+	lastWQE  bool     // the event was raised since it entered ERR
 
 	mu      sync.Mutex // first in the lock order
 	idle    sync.Cond  // flushing has ended
@@ -122,7 +126,7 @@ func (pd *PD) CreateQP(in QPInit) (*QP, error) {
 	}
 	q := &QP{
 		dev: c.dev, ctx: c, pd: pd, typ: in.Type, scq: in.SendCQ, rcq: in.RecvCQ, cap: in.Cap, handler: in.Handler,
-		sendRing: in.SendRing, recvRing: in.RecvRing,
+		sendRing: in.SendRing, recvRing: in.RecvRing, srq: in.SRQ,
 		wake: make(chan struct{}, 1), done: make(chan struct{}),
 	}
 	q.idle.L = &q.mu
@@ -133,23 +137,31 @@ func (pd *PD) CreateQP(in QPInit) (*QP, error) {
 	} else {
 		q.sq.slot, q.rq.slot = make([]SendWR, in.Cap.SendWR), make([]RecvWR, in.Cap.RecvWR)
 	}
+	if in.SRQ != nil {
+		q.recv.Queue, q.recv.Shared = in.SRQ, true
+	}
 	q.attr.SigAll = in.SigAll
 	q.attr.MigReq = true
 	q.attr.PKey = DefaultPKey
 	switch in.Type {
 	case RC:
 		q.eng = rc.New(rc.Config{Attr: &q.attr, Host: (*host)(q), Tx: &q.tx, SQ: sends, Recv: &q.recv, Counters: &c.dev.counters})
+	case UC:
+		q.eng = uc.New(uc.Config{Attr: &q.attr, Host: (*host)(q), Tx: &q.tx, SQ: sends, Recv: &q.recv, Counters: &c.dev.counters})
 	case UD:
 		q.eng = ud.New(ud.Config{Attr: &q.attr, Host: (*host)(q), Tx: &q.tx, SQ: sends, Recv: &q.recv, Counters: &c.dev.counters})
 		q.paths = map[*AH]*wire.Path{}
 	}
 	live := func() error {
-		return cmp.Or(pd.live(), alive(c.cqs, q.scq, "send completion queue"), alive(c.cqs, q.rcq, "receive completion queue"))
+		return cmp.Or(pd.live(), alive(c.cqs, q.scq, "send completion queue"), alive(c.cqs, q.rcq, "receive completion queue"), q.liveSRQ())
 	}
 	err := own(c, op, c.qps, MaxQP, q, live, func() {
 		pd.uses.Add(1)
 		q.scq.uses.Add(1)
 		q.rcq.uses.Add(1)
+		if q.srq != nil {
+			q.srq.uses.Add(1)
+		}
 		c.dev.addQP(q)
 		if c.dev.opts.Stepped {
 			close(q.done)
@@ -163,15 +175,26 @@ func (pd *PD) CreateQP(in QPInit) (*QP, error) {
 	return q, nil
 }
 
+// liveSRQ is the live check of the shared receive queue.
+func (q *QP) liveSRQ() error {
+	if q.srq == nil {
+		return nil
+	}
+	return alive(q.ctx.srqs, q.srq, "shared receive queue")
+}
+
 func checkQPInit(in *QPInit) error {
-	if in.Type != RC && in.Type != UD {
+	if in.Type != RC && in.Type != UC && in.Type != UD {
 		return because(EOPNOTSUPP, "queue pair type %d is not supported", int(in.Type))
 	}
 	if in.SendCQ == nil || in.RecvCQ == nil {
 		return because(EINVAL, "a queue pair needs a send and a receive completion queue")
 	}
-	if (in.SendRing == nil) != (in.RecvRing == nil) {
-		return because(EINVAL, "a queue pair has both queues in rings, or none")
+	if rings := in.SendRing != nil; (in.RecvRing != nil) != (rings && in.SRQ == nil) {
+		return because(EINVAL, "a queue pair has all its queues in rings, or none")
+	}
+	if in.SRQ != nil {
+		in.Cap.RecvWR, in.Cap.RecvSGE = 0, 0 // as the kernel has it
 	}
 	k := &in.Cap
 	for _, v := range []struct {
@@ -239,15 +262,21 @@ func (q *QP) Destroy() error {
 	c.mu.Unlock()
 	q.scq.uses.Add(-1)
 	q.rcq.uses.Add(-1)
+	if q.srq != nil {
+		q.srq.uses.Add(-1)
+	}
 	q.pd.uses.Add(-1)
 	return nil
 }
 
 // clearQueues drops all work requests without completions.
 func (q *QP) clearQueues() {
+	q.lastWQE = false
 	if q.sendRing != nil {
 		q.sendRing.Clear()
-		q.recvRing.Clear()
+		if q.recvRing != nil {
+			q.recvRing.Clear()
+		}
 		return
 	}
 	q.sq.clear()
@@ -306,6 +335,10 @@ const maxBursts = 4
 // emitted, and unlocks. Only one goroutine at a time sends for a queue pair, with
 // no lock held; the others leave their packets to it.
 func (q *QP) leave(now transport.Time, bursts int) {
+	if q.srq != nil && q.attr.State == StateErr && !q.lastWQE {
+		q.lastWQE = true // once per entry to ERR: no more receives will be taken
+		q.ctx.raise(AsyncEvent{Type: EventLastWQE, QP: q}, q.handler)
+	}
 	q.setTimer(now)
 	if q.sending || q.tx.Len() == 0 {
 		q.mu.Unlock()
@@ -347,7 +380,7 @@ const ringLook = transport.Time(5e6)
 // runs is moved only if it is late: most deadlines move on before they come.
 func (q *QP) setTimer(now transport.Time) {
 	d := q.eng.Deadline()
-	if q.recvRing != nil && q.attr.State == StateErr {
+	if q.sendRing != nil && q.attr.State == StateErr {
 		if q.lookAt == 0 {
 			q.lookAt = now + ringLook
 		}
@@ -459,7 +492,7 @@ func (q *QP) validate(wr *SendWR) error {
 	if q.typ == UD {
 		return q.checkDatagram(wr)
 	}
-	if !rc.Executes(wr.Op) {
+	if !rc.Executes(wr.Op) || q.typ == UC && !transport.Segmented(wr.Op) {
 		return because(EINVAL, "%s is not possible on %s", wr.Op, q.typ)
 	}
 	if wr.Op == OpRead && q.attr.State == StateRTS {
@@ -513,6 +546,8 @@ func (q *QP) checkRecv(wr *RecvWR) error {
 		return because(EINVAL, "it is destroyed")
 	case q.attr.State == StateReset:
 		return because(EINVAL, "state RESET: receives need INIT")
+	case q.srq != nil:
+		return because(EINVAL, "it receives from %s", q.srq.name())
 	case q.recvRing != nil:
 		return because(EINVAL, "its queues are rings of a program")
 	case len(wr.SGE) > q.cap.RecvSGE:
@@ -575,11 +610,15 @@ func (h *host) PathOf(x transport.AddressHandle) *wire.Path {
 func (q *QP) accept(v *wire.View) wire.Fault {
 	b := v.BTH()
 	switch q.typ {
-	case RC:
+	case RC, UC:
 		if b.Opcode().Service() == bth.CNP {
 			return wire.Ignored
 		}
-		if b.Opcode().Service() != bth.RC {
+		want := bth.RC
+		if q.typ == UC {
+			want = bth.UC
+		}
+		if b.Opcode().Service() != want {
 			return wire.WrongService
 		}
 		if !q.attr.State.Receives() {

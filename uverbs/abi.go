@@ -34,6 +34,8 @@ const (
 	cmdDestroyQP         = 27
 	cmdPostSend          = 28
 	cmdCreateSRQ         = 32
+	cmdModifySRQ         = 33
+	cmdQuerySRQ          = 34
 	cmdDestroySRQ        = 35
 
 	cmdMask     = 0xFF

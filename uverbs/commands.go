@@ -37,6 +37,10 @@ var commands = map[uint32]*command{
 	cmdModifyQP:          {112, 0, modifyQP},
 	cmdDestroyQP:         {16, 4, destroyQP},
 	cmdPostSend:          {24, 4, postSend},
+	cmdCreateSRQ:         {32, 16, createSRQ},
+	cmdModifySRQ:         {16, 0, modifySRQ},
+	cmdQuerySRQ:          {16, 16, querySRQ},
+	cmdDestroySRQ:        {16, 4, destroySRQ},
 }
 
 // extended has the commands that have an extended form. The response length here is what a
@@ -97,16 +101,21 @@ const emfile = device.Errno(unix.EMFILE)
 // asyncEvent sends an asynchronous event to the program (struct ib_uverbs_async_event_desc). It is
 // called under locks of the device.
 func (c *conn) asyncEvent(e device.AsyncEvent) {
-	var of any = e.QP
-	if e.QP == nil {
+	var of any
+	switch {
+	case e.QP != nil:
+		of = e.QP
+	case e.CQ != nil:
 		of = e.CQ
+	case e.SRQ != nil:
+		of = e.SRQ
 	}
 	element := uint64(1) // the port
 	if v, ok := c.objects.events.Load(of); ok {
 		o := v.(*counted)
 		o.async.Add(1)
 		element = o.user
-	} else if e.QP != nil || e.CQ != nil {
+	} else if of != nil {
 		return // it has just been made or is going
 	}
 	var b [16]byte

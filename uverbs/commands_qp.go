@@ -16,18 +16,22 @@ func createQP(c *conn, r *request, a *answer) error {
 			return device.EOPNOTSUPP
 		}
 	}
-	typ, srq := device.QPType(r.u8(at+45)), r.u8(at+46)
-	if typ != device.RC && typ != device.UD {
+	typ := device.QPType(r.u8(at + 45))
+	if typ != device.RC && typ != device.UC && typ != device.UD {
 		return device.EOPNOTSUPP
-	}
-	if srq != 0 {
-		return device.EINVAL // there is no handle of a shared receive queue
 	}
 	pd, err1 := get[*device.PD](&c.objects, r.u32(at+8))
 	scq, err2 := get[*completionQueue](&c.objects, r.u32(at+12))
 	rcq, err3 := get[*completionQueue](&c.objects, r.u32(at+16))
 	if err1 != nil || err2 != nil || err3 != nil {
 		return device.EINVAL
+	}
+	var srq *sharedReceives
+	if r.u8(at+46) != 0 {
+		var err error
+		if srq, err = get[*sharedReceives](&c.objects, r.u32(at+20)); err != nil {
+			return err
+		}
 	}
 	var n [5]int // send and receive requests, send and receive entries, inline bytes
 	for i, most := range [...]int{device.MaxQPWR, device.MaxQPWR, device.MaxSGE, device.MaxSGE, device.MaxInline} {
@@ -36,6 +40,9 @@ func createQP(c *conn, r *request, a *answer) error {
 			return device.EINVAL
 		}
 		n[i] = int(v)
+	}
+	if srq != nil {
+		n[1], n[3] = 0, 0
 	}
 	// Entries and inline bytes share the end of a slot, so that there is room for
 	// as much of the one as of the other.
@@ -47,19 +54,27 @@ func createQP(c *conn, r *request, a *answer) error {
 	if q.sq, err = c.arena.get(ringSize(n[0], sendWQELen+room)); err != nil {
 		return err
 	}
-	if q.rq, err = c.arena.get(ringSize(n[1], recvWQELen+recvSGE*sgeLen)); err != nil {
-		c.arena.put(q.sq)
-		return err
-	}
 	sends := &sendRing{
 		consumer: newConsumer(newRing(q.sq.buf, n[0], sendWQELen+room)),
 		maxSGE:   sge, maxInline: room, datagram: typ == device.UD, ah: c.objects.addressHandle,
 	}
-	recvs := &recvRing{consumer: newConsumer(newRing(q.rq.buf, n[1], recvWQELen+recvSGE*sgeLen)), maxSGE: recvSGE}
-	q.QP, err = pd.CreateQP(device.QPInit{
-		Type: typ, SendCQ: scq.CQ, RecvCQ: rcq.CQ, SigAll: r.u8(at+44) != 0, SendRing: sends, RecvRing: recvs,
-		Cap: device.Cap{SendWR: min(sends.capacity(), device.MaxQPWR), RecvWR: min(recvs.capacity(), device.MaxQPWR), SendSGE: sge, RecvSGE: recvSGE, Inline: room},
-	})
+	in := device.QPInit{
+		Type: typ, SendCQ: scq.CQ, RecvCQ: rcq.CQ, SigAll: r.u8(at+44) != 0, SendRing: sends,
+		Cap: device.Cap{SendWR: min(sends.capacity(), device.MaxQPWR), SendSGE: sge, Inline: room},
+	}
+	recvWR := 0
+	if srq != nil {
+		in.SRQ, recvSGE = srq.SRQ, 0
+	} else {
+		if q.rq, err = c.arena.get(ringSize(n[1], recvWQELen+recvSGE*sgeLen)); err != nil {
+			c.arena.put(q.sq)
+			return err
+		}
+		recvs := newRecvRing(q.rq, n[1], recvSGE)
+		recvWR = recvs.capacity()
+		in.RecvRing, in.Cap.RecvWR, in.Cap.RecvSGE = recvs, min(recvWR, device.MaxQPWR), recvSGE
+	}
+	q.QP, err = pd.CreateQP(in)
 	if err != nil {
 		c.arena.put(q.sq)
 		c.arena.put(q.rq)
@@ -69,7 +84,7 @@ func createQP(c *conn, r *request, a *answer) error {
 	h := c.objects.add(q)
 	c.setState(h, q)
 	for _, v := range [...]uint32{
-		h, q.Num(), uint32(sends.capacity()), uint32(recvs.capacity()), uint32(sge), uint32(recvSGE), uint32(room), 0,
+		h, q.Num(), uint32(sends.capacity()), uint32(recvWR), uint32(sge), uint32(recvSGE), uint32(room), 0,
 	} {
 		a.core = le.AppendUint32(a.core, v)
 	}

@@ -20,9 +20,6 @@ const (
 	maxMcastQP    = 56
 	maxMcastTotal = 458752
 	maxMW         = 524287
-	maxSRQ        = 917503
-	maxSRQWR      = 1048576
-	maxSRQSGE     = 27
 	maxPKeys      = 64
 )
 
@@ -45,7 +42,7 @@ func queryDevice(c *conn, _ *request, a *answer) error {
 	u32(d.MaxRdAtom, 0, maxResRdAtom, d.MaxInitRd, 0, atomicHCA)
 	u32(0, 0, maxMW, 0, 0) // ee, rdd, mw, raw ipv6, raw ethertype
 	u32(maxMcastGrp, maxMcastQP, maxMcastTotal, d.MaxAH, 0, 0)
-	u32(maxSRQ, maxSRQWR, maxSRQSGE)
+	u32(d.MaxSRQ, d.MaxSRQWR, d.MaxSRQSGE)
 	b = le.AppendUint16(b, maxPKeys)
 	b = append(b, uint8(d.AckDelay), uint8(d.Ports), 0, 0, 0, 0)
 	a.core = b

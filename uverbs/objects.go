@@ -87,6 +87,12 @@ type queuePair struct {
 	sq, rq span
 }
 
+type sharedReceives struct {
+	counted
+	*device.SRQ
+	ring span
+}
+
 // channel is a completion channel.
 type channel struct {
 	*eventPipe
@@ -135,6 +141,8 @@ func (t *table) release(a *arena) {
 		case *queuePair:
 			a.put(o.sq)
 			a.put(o.rq)
+		case *sharedReceives:
+			a.put(o.ring)
 		}
 	}
 	for _, ch := range t.channels {

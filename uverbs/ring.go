@@ -227,7 +227,11 @@ type recvRing struct {
 	maxSGE int
 }
 
-var _ device.RecvRing = (*recvRing)(nil)
+var _ device.SharedRing = (*recvRing)(nil)
+
+func newRecvRing(s span, n, maxSGE int) *recvRing {
+	return &recvRing{consumer: newConsumer(newRing(s.buf, n, recvWQELen+maxSGE*sgeLen)), maxSGE: maxSGE}
+}
 
 // Fetch implements transport.RecvQueue.
 func (r *recvRing) Fetch(wr *device.RecvWR) bool {
@@ -238,6 +242,9 @@ func (r *recvRing) Fetch(wr *device.RecvWR) bool {
 	decodeRecv(b, wr, r.maxSGE)
 	return true
 }
+
+// Len implements device.SharedRing.
+func (r *recvRing) Len() int { return int((r.load(ringProducer) - r.fetched) & r.mask) }
 
 // decodeRecv reads a receive (struct rxe_recv_wqe). One that has more entries than a
 // slot holds gets an entry that no key matches, so that it fails when it is used.

@@ -36,6 +36,7 @@ const (
 	DuplicateUnserved // duplicate READ or atomic that no saved resource answers
 	NotReady          // answered with an RNR NAK
 	BadRequest        // answered with a NAK other than sequence or RNR
+	BadMessage        // against the rules, on a service that does not answer
 	GhostResponse     // response to a PSN that was never sent
 	StaleResponse     // response to a PSN that is answered already
 	EarlyResponse     // response behind a gap: implied NAK
@@ -50,7 +51,7 @@ var faultNames = [Faults]string{
 	"ok", "not-roce", "malformed", "fragment", "ip-checksum", "udp-checksum", "reserved-opcode",
 	"transport-version", "icrc", "no-address", "no-qp", "wrong-service", "qp-state", "wrong-peer",
 	"pkey", "qkey", "no-receive", "too-long", "local-memory", "duplicate", "out-of-sequence",
-	"duplicate-unserved", "not-ready", "bad-request", "ghost-response", "stale-response",
+	"duplicate-unserved", "not-ready", "bad-request", "bad-message", "ghost-response", "stale-response",
 	"early-response", "bad-response", "ignored", "impaired",
 }
 

@@ -10,7 +10,7 @@ import (
 func (r *responder) execute(now transport.Time, psn bth.PSN, v *wire.View) wire.Fault {
 	b := v.BTH()
 	i := v.Info
-	if !i.Known() || !inSequence(r.in, i.Flags) || !executable(b.Opcode().Operation()) {
+	if !i.Known() || !r.in.InSequence(i.Flags) || !executable(b.Opcode().Operation()) {
 		return r.refuse(now, psn, bth.NakInvalidRequest, transport.StatusRemoteInvalidReq, transport.EventQPReqErr)
 	}
 	if !r.allowed(i.Flags) {
@@ -35,18 +35,6 @@ func (r *responder) execute(now transport.Time, psn bth.PSN, v *wire.View) wire.
 	return r.send(now, psn, v)
 }
 
-// inSequence reports whether an opcode may follow: a message that has begun
-// goes on with its own kind, and nothing goes on that has not begun.
-func inSequence(in message, f bth.Flags) bool {
-	switch in {
-	case inSend:
-		return f&bth.Send != 0 && f&bth.Start == 0
-	case inWrite:
-		return f&bth.Write != 0 && f&bth.Start == 0
-	}
-	return f&bth.Start != 0
-}
-
 // executable reports whether this engine executes an assigned operation.
 func executable(op bth.Operation) bool { return op <= bth.ReadRequest }
 
@@ -62,22 +50,6 @@ func (r *responder) allowed(f bth.Flags) bool {
 	return true
 }
 
-// goodLength checks the payload against the path MTU and the pad against the
-// payload.
-func (r *responder) goodLength(v *wire.View) bool {
-	n, mtu := len(v.Payload), r.m.Attr.PathMTU
-	f := v.Info.Flags
-	switch {
-	case v.BTH().Pad() != -n&3:
-		return false
-	case f&bth.FullMTU != 0:
-		return n == mtu
-	case f&bth.Start == 0:
-		return n >= 1 && n <= mtu
-	}
-	return n <= mtu
-}
-
 // badLength refuses a packet whose lengths contradict each other.
 func (r *responder) badLength(now transport.Time, psn bth.PSN) wire.Fault {
 	return r.refuse(now, psn, bth.NakInvalidRequest, transport.StatusLocalLength, transport.EventQPReqErr)
@@ -90,7 +62,7 @@ func (r *responder) advance(n int, ended bool) {
 	r.psns += uint64(n)
 	if ended {
 		r.msn = (r.msn + 1) & 0xFFFFFF
-		r.in = none
+		r.in = transport.NoMessage
 	}
 }
 
@@ -100,7 +72,7 @@ func (r *responder) send(now transport.Time, psn bth.PSN, v *wire.View) wire.Fau
 	if i.Has(bth.Start) {
 		r.got = 0
 	}
-	if !r.goodLength(v) || r.got+uint64(len(v.Payload)) > transport.MaxMessage {
+	if !transport.GoodLength(v, r.m.Attr.PathMTU) || r.got+uint64(len(v.Payload)) > transport.MaxMessage {
 		return r.badLength(now, psn)
 	}
 	switch transport.Scatter(r.m.Host, r.recv.SGE, r.got, v.Payload, &r.m.scr) {
@@ -112,23 +84,17 @@ func (r *responder) send(now transport.Time, psn bth.PSN, v *wire.View) wire.Fau
 	}
 	r.got += uint64(len(v.Payload))
 	end := i.Has(bth.End)
-	r.in = inSend
+	r.in = transport.InSend
 	r.advance(1, end)
 	if end {
 		r.m.Counters.RDMARecvs.Inc()
 		wc := transport.WC{Op: transport.WCRecv, ByteLen: uint32(r.got), SrcQP: r.m.Attr.DestQPN}
-		immediate(&wc, v)
+		transport.Immediate(&wc, v)
 		if !r.finish(wc, v.BTH().Solicited()) {
 			return r.overrun(now)
 		}
 	}
 	return r.executed(psn, v)
-}
-
-func immediate(wc *transport.WC, v *wire.View) {
-	if h := v.Header(bth.HImmDt); h != nil {
-		wc.Imm, wc.Flags = bth.ImmDt(h).Data(), transport.WCWithImm
-	}
 }
 
 // executed acknowledges a SEND or WRITE packet if it asks for it.
@@ -155,7 +121,7 @@ func (r *responder) write(now transport.Time, psn bth.PSN, v *wire.View) wire.Fa
 	// The lengths of the packets must add up to the length in the RETH, with
 	// nothing left exactly at the end.
 	end := i.Has(bth.End)
-	if !r.goodLength(v) || n > left || end != (n == left) {
+	if !transport.GoodLength(v, r.m.Attr.PathMTU) || n > left || end != (n == left) {
 		return r.badLength(now, psn)
 	}
 	if i.Has(bth.Start) {
@@ -176,12 +142,12 @@ func (r *responder) write(now transport.Time, psn bth.PSN, v *wire.View) wire.Fa
 		}
 	}
 	r.va, r.rkey, r.size, r.left = va+n, rkey, size, left-n
-	r.in = inWrite
+	r.in = transport.InWrite
 	r.advance(1, end)
 	if end && r.held {
 		r.m.Counters.RDMARecvs.Inc()
 		wc := transport.WC{Op: transport.WCRecvImm, ByteLen: uint32(size), SrcQP: r.m.Attr.DestQPN}
-		immediate(&wc, v)
+		transport.Immediate(&wc, v)
 		if !r.finish(wc, v.BTH().Solicited()) {
 			return r.overrun(now)
 		}

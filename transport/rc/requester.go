@@ -40,15 +40,6 @@ type wqe struct {
 func (w *wqe) last() bth.PSN { return w.first.Add(w.packets - 1) }
 func (w *wqe) isRead() bool  { return w.wr.Op == transport.OpRead }
 
-// consumes reports whether the request takes a receive of the peer.
-func (w *wqe) consumes() bool {
-	switch w.wr.Op {
-	case transport.OpSend, transport.OpSendImm, transport.OpWriteImm, transport.OpSendInv:
-		return true
-	}
-	return false
-}
-
 // requester is the send half. Requests live in a ring from fetch to
 // completion: [0, cur) are sent in whole, cur is being sent, the rest waits.
 type requester struct {
@@ -163,11 +154,11 @@ func (r *requester) send(now transport.Time) {
 // admit decides whether a request may start, and assigns its PSNs.
 func (r *requester) admit(w *wqe) bool {
 	a := r.m.Attr
-	n := max(1, int((w.length+uint64(a.PathMTU)-1)/uint64(a.PathMTU)))
+	n := transport.Packets(w.length, a.PathMTU)
 	if w.wr.Flags&transport.Fence != 0 && r.reading > 0 {
 		return false
 	}
-	if r.limited && w.consumes() && int32(w.ssn-r.limit) > 0 {
+	if r.limited && w.wr.Op.Consumes() && int32(w.ssn-r.limit) > 0 {
 		// One message beyond the limit, then wait for its answer (A.4).
 		if o := r.oldest(); int32(r.beyond-r.limit) > 0 && int32(r.at(o).ssn-r.beyond) <= 0 {
 			return false
@@ -206,7 +197,7 @@ func (r *requester) sendPacket(now transport.Time, w *wqe) bool {
 	t := r.m.Tx.Add()
 	from := uint64(r.off) * uint64(a.PathMTU)
 	n := int(min(w.length-from, uint64(a.PathMTU)))
-	if st := r.gather(t, w, from, n); st != transport.StatusSuccess {
+	if st := transport.Gather(r.m.Host, t, &w.wr, from, n); st != transport.StatusSuccess {
 		r.m.Tx.DropLast()
 		w.status = st
 		return true // send sees the status and waits for, or aborts, the queue
@@ -250,69 +241,15 @@ func (r *requester) mark(t *transport.Tx, w *wqe) {
 	}
 }
 
-// gather adds bytes [from, from+n) of the message to the packet.
-func (r *requester) gather(t *transport.Tx, w *wqe, from uint64, n int) transport.Status {
-	if w.wr.Flags&transport.Inline != 0 {
-		t.Copy(w.wr.InlineData[from : from+uint64(n)])
-		return transport.StatusSuccess
-	}
-	for i := range w.wr.SGE {
-		s := &w.wr.SGE[i]
-		if n == 0 {
-			break
-		}
-		if from >= uint64(s.Length) {
-			from -= uint64(s.Length)
-			continue
-		}
-		k := min(n, int(uint64(s.Length)-from))
-		reg, st := r.m.Host.Local(s.LKey, s.Addr+from, k, 0)
-		if st != transport.StatusSuccess {
-			return st
-		}
-		t.Gather(reg, s.Addr+from, k)
-		n -= k
-		from = 0
-	}
-	return transport.StatusSuccess
-}
-
-// ops gives the operations of a request by position: first, middle, last, only.
-type ops [4]bth.Operation
-
-var opsOf = map[transport.WROp]*ops{
-	transport.OpSend:     {bth.SendFirst, bth.SendMiddle, bth.SendLast, bth.SendOnly},
-	transport.OpSendImm:  {bth.SendFirst, bth.SendMiddle, bth.SendLastImm, bth.SendOnlyImm},
-	transport.OpWrite:    {bth.WriteFirst, bth.WriteMiddle, bth.WriteLast, bth.WriteOnly},
-	transport.OpWriteImm: {bth.WriteFirst, bth.WriteMiddle, bth.WriteLastImm, bth.WriteOnlyImm},
-}
-
 // Executes reports whether the engine can execute an operation. A queue
 // refuses the others before they reach the engine.
-func Executes(op transport.WROp) bool { return opsOf[op] != nil || op == transport.OpRead }
+func Executes(op transport.WROp) bool { return transport.Segmented(op) || op == transport.OpRead }
 
 // headers writes the headers of a SEND or WRITE packet.
 func (r *requester) headers(t *transport.Tx, w *wqe, lastOne, ar bool) {
-	pos := 1
-	switch {
-	case w.packets == 1:
-		pos = 3
-	case r.off == 0:
-		pos = 0
-	case lastOne:
-		pos = 2
-	}
-	op := opsOf[w.wr.Op][pos]
-	se := lastOne && w.consumes() && w.wr.Flags&transport.Solicited != 0
-	ext := r.m.head(t, op, r.next, ar, se)
-	switch op {
-	case bth.WriteFirst, bth.WriteOnly, bth.WriteOnlyImm:
-		bth.RETH(ext).Put(w.wr.RemoteAddr, w.wr.RKey, uint32(w.length))
-		ext = ext[16:]
-	}
-	if len(ext) == 4 {
-		bth.ImmDt(ext).Put(w.wr.Imm)
-	}
+	op := transport.Segment(w.wr.Op, r.off, w.packets)
+	se := lastOne && w.wr.Op.Consumes() && w.wr.Flags&transport.Solicited != 0
+	transport.PutSegment(r.m.head(t, op, r.next, ar, se), op, &w.wr)
 }
 
 // sendRead emits the READ request for what is missing of w.

@@ -6,15 +6,6 @@ import (
 	"github.com/softnic/softnic/wire/bth"
 )
 
-// message is what the responder is in the middle of.
-type message uint8
-
-const (
-	none message = iota
-	inSend
-	inWrite
-)
-
 // responder is the receive half.
 type responder struct {
 	m    *Machine
@@ -24,7 +15,7 @@ type responder struct {
 	mute bool    // a sequence or RNR NAK is out: silent until epsn comes
 	est  bool    // communication established was raised
 
-	in   message
+	in   transport.Message
 	recv transport.RecvWR // receive in use
 	held bool             // recv was taken and not completed
 	got  uint64           // SEND: bytes stored
@@ -134,8 +125,7 @@ func (r *responder) acknowledgeable() bth.PSN {
 }
 
 func (r *responder) responses(length uint32) int {
-	mtu := uint64(r.m.Attr.PathMTU)
-	return max(1, int((uint64(length)+mtu-1)/mtu))
+	return transport.Packets(uint64(length), r.m.Attr.PathMTU)
 }
 
 // refuse ends the connection over a request: NAK, then ERR. A receive that the
@@ -178,7 +168,7 @@ func (r *responder) flush() {
 	if r.held {
 		r.finish(transport.WC{Status: transport.StatusFlush}, false)
 	}
-	r.in = none
+	r.in = transport.NoMessage
 	for !r.m.Recv.Shared && r.m.Recv.Queue.Fetch(&r.recv) {
 		r.held = true
 		r.finish(transport.WC{Status: transport.StatusFlush}, false)

@@ -1,0 +1,171 @@
+package device
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+)
+
+// SRQInit says what a shared receive queue is to be (ibv_srq_init_attr).
+type SRQInit struct {
+	MaxWR  int // receives that it holds, 1 ... MaxSRQWR
+	MaxSGE int // entries of one receive, 0 means 1, at most MaxSRQSGE
+	Limit  int // see SRQ.SetLimit
+	// Ring is the queue in memory that a program shares, instead of what PostRecv fills.
+	Ring SharedRing
+}
+
+// SharedRing is a RecvRing that knows how many receives it holds. It is called under the lock of
+// the shared receive queue.
+type SharedRing interface {
+	RecvRing
+	Len() int
+}
+
+// SRQ is a shared receive queue: receives for any message of the queue pairs that were created
+// with it.
+type SRQ struct {
+	ctx  *Context
+	pd   *PD
+	id   int
+	init SRQInit
+	uses atomic.Int32 // queue pairs
+
+	mu    sync.Mutex
+	ring  recvRing
+	n     int // receives in ring
+	limit int
+	dead  bool
+}
+
+// CreateSRQ makes a shared receive queue.
+func (pd *PD) CreateSRQ(in SRQInit) (*SRQ, error) {
+	const op = "create_srq"
+	in.MaxSGE = max(in.MaxSGE, 1)
+	switch {
+	case in.MaxWR < 1 || in.MaxWR > MaxSRQWR:
+		return nil, &OpError{op, "", because(EINVAL, "max_wr %d: 1 ... %d are possible", in.MaxWR, MaxSRQWR)}
+	case in.MaxSGE > MaxSRQSGE:
+		return nil, &OpError{op, "", because(EINVAL, "max_sge %d: 1 ... %d are possible", in.MaxSGE, MaxSRQSGE)}
+	case in.Limit < 0 || in.Limit > in.MaxWR:
+		return nil, &OpError{op, "", because(EINVAL, "srq_limit %d: 0 ... max_wr %d are possible", in.Limit, in.MaxWR)}
+	}
+	s := &SRQ{ctx: pd.ctx, pd: pd, init: in, limit: in.Limit}
+	if in.Ring == nil {
+		s.ring.slot = make([]RecvWR, in.MaxWR)
+	}
+	c := pd.ctx
+	err := own(c, op, c.srqs, MaxSRQ, s, pd.live, func() {
+		pd.uses.Add(1)
+		s.id = c.nextSRQ
+		c.nextSRQ++
+	})
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *SRQ) name() string { return fmt.Sprintf("srq %d", s.id) }
+
+// PostRecv adds a receive work request (ibv_post_srq_recv). The request and its list are
+// copied.
+func (s *SRQ) PostRecv(wr *RecvWR) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var err error
+	switch {
+	case s.dead:
+		err = because(EINVAL, "it is destroyed")
+	case s.init.Ring != nil:
+		err = because(EINVAL, "it is a ring of a program")
+	case len(wr.SGE) > s.init.MaxSGE:
+		err = because(EINVAL, "%d entries, max_sge is %d", len(wr.SGE), s.init.MaxSGE)
+	case s.ring.full():
+		err = because(ENOMEM, "%d receives are outstanding", len(s.ring.slot))
+	}
+	if err != nil {
+		return &OpError{"post_srq_recv", s.name(), err}
+	}
+	s.ring.push(wr)
+	s.n++
+	return nil
+}
+
+// SetLimit asks for one event EventSRQLimit when fewer than n receives are left after one was
+// taken; 0 asks for none (ibv_modify_srq).
+func (s *SRQ) SetLimit(n int) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if n < 0 || n > s.init.MaxWR {
+		return &OpError{"modify_srq", s.name(), because(EINVAL, "srq_limit %d: 0 ... max_wr %d are possible", n, s.init.MaxWR)}
+	}
+	s.limit = n
+	return nil
+}
+
+// Query returns what the queue was made with, and the limit that is in force, 0 when its
+// event was sent (ibv_query_srq).
+func (s *SRQ) Query() SRQInit {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	in := s.init
+	in.Limit = s.limit
+	return in
+}
+
+// Fetch implements transport.RecvQueue. A place is free for a new receive at once: with several queue
+// pairs they do not complete in order.
+func (s *SRQ) Fetch(wr *RecvWR) bool {
+	s.mu.Lock()
+	ok := false
+	left := 0
+	if r := s.init.Ring; r != nil {
+		if ok = r.Fetch(wr); ok {
+			r.Retire(1)
+		}
+		left = r.Len()
+	} else {
+		if ok = s.ring.Fetch(wr); ok {
+			s.ring.Retire(1)
+			s.n--
+		}
+		left = s.n
+	}
+	reached := ok && left < s.limit
+	if reached {
+		s.limit = 0 // one shot
+	}
+	s.mu.Unlock()
+	if reached {
+		s.ctx.raise(AsyncEvent{Type: EventSRQLimit, SRQ: s}, nil)
+	}
+	return ok
+}
+
+// Retire implements transport.RecvQueue.
+func (s *SRQ) Retire(int) {}
+
+// Destroy frees the queue; EBUSY while a queue pair uses it.
+func (s *SRQ) Destroy() error {
+	c := s.ctx
+	c.mu.Lock()
+	var err error
+	if _, live := c.srqs[s]; !live {
+		err = because(EINVAL, "it is destroyed already")
+	} else if n := s.uses.Load(); n > 0 {
+		err = because(EBUSY, "%d queue pairs use it", n)
+	}
+	if err != nil {
+		c.mu.Unlock()
+		return &OpError{"destroy_srq", s.name(), err}
+	}
+	delete(c.srqs, s)
+	c.mu.Unlock()
+	s.mu.Lock()
+	s.dead = true
+	s.mu.Unlock()
+	c.async.withdraw(func(e AsyncEvent) bool { return e.SRQ == s })
+	s.pd.uses.Add(-1)
+	return nil
+}

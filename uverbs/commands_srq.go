@@ -1,0 +1,87 @@
+//go:build linux
+
+package uverbs
+
+import (
+	"github.com/softnic/softnic/device"
+)
+
+func createSRQ(c *conn, r *request, a *answer) error {
+	pd, err := get[*device.PD](&c.objects, r.u32(16))
+	if err != nil {
+		return err
+	}
+	wr, sge, limit := r.u32(20), max(r.u32(24), 1), r.u32(28)
+	if wr == 0 || wr > device.MaxSRQWR || sge > device.MaxSRQSGE || limit > wr {
+		return device.EINVAL
+	}
+	s := &sharedReceives{counted: counted{user: r.u64(8)}}
+	if s.ring, err = c.arena.get(ringSize(int(wr), recvWQELen+int(sge)*sgeLen)); err != nil {
+		return err
+	}
+	ring := newRecvRing(s.ring, int(wr), int(sge))
+	s.SRQ, err = pd.CreateSRQ(device.SRQInit{MaxWR: min(ring.capacity(), device.MaxSRQWR), MaxSGE: int(sge), Limit: int(limit), Ring: ring})
+	if err != nil {
+		c.arena.put(s.ring)
+		return err
+	}
+	c.objects.events.Store(s.SRQ, &s.counted)
+	h := c.objects.add(s)
+	for _, v := range [...]uint32{h, uint32(ring.capacity()), sge, h} {
+		a.core = le.AppendUint32(a.core, v)
+	}
+	a.driver = s.ring.info(nil)
+	a.driver = le.AppendUint32(le.AppendUint32(a.driver, h), 0) // srq_num
+	return nil
+}
+
+// Attributes of a shared receive queue (enum ibv_srq_attr_mask).
+const (
+	srqMaxWR = 1 << 0
+	srqLimit = 1 << 1
+)
+
+// modifySRQ sets the limit. Resizing needs a new ring, which is not served.
+func modifySRQ(c *conn, r *request, _ *answer) error {
+	s, err := get[*sharedReceives](&c.objects, r.u32(0))
+	if err != nil {
+		return err
+	}
+	switch mask := r.u32(4); {
+	case mask&^(srqMaxWR|srqLimit) != 0:
+		return device.EINVAL
+	case mask&srqMaxWR != 0:
+		return device.EOPNOTSUPP
+	case mask&srqLimit != 0:
+		return s.SetLimit(int(min(r.u32(12), device.MaxSRQWR+1)))
+	}
+	return nil
+}
+
+func querySRQ(c *conn, r *request, a *answer) error {
+	s, err := get[*sharedReceives](&c.objects, r.u32(8))
+	if err != nil {
+		return err
+	}
+	in := s.Query()
+	for _, v := range [...]int{in.MaxWR, in.MaxSGE, in.Limit, 0} {
+		a.core = le.AppendUint32(a.core, uint32(v))
+	}
+	return nil
+}
+
+func destroySRQ(c *conn, r *request, a *answer) error {
+	h := r.u32(8)
+	s, err := get[*sharedReceives](&c.objects, h)
+	if err != nil {
+		return err
+	}
+	if err := s.Destroy(); err != nil {
+		return err
+	}
+	async, _ := c.reported(&s.counted, s.SRQ, nil)
+	c.objects.remove(h)
+	c.arena.put(s.ring)
+	a.core = le.AppendUint32(nil, async)
+	return nil
+}
