@@ -52,27 +52,19 @@ func (m *goMemory) word(va uint64) (*uint64, error) {
 	return (*uint64)(unsafe.Pointer(unsafe.SliceData(m.at(va, 8)))), nil
 }
 
-// CompareSwap64 implements Memory.
-func (m *goMemory) CompareSwap64(va, compare, swap uint64) (uint64, error) {
+// Atomic64 implements Memory.
+func (m *goMemory) Atomic64(va uint64, a *transport.Atomic) (uint64, error) {
 	p, err := m.word(va)
 	if err != nil {
 		return 0, err
 	}
 	for {
 		old := atomic.LoadUint64(p)
-		if old != compare || atomic.CompareAndSwapUint64(p, old, swap) {
+		v, store := a.Apply(old)
+		if !store || atomic.CompareAndSwapUint64(p, old, v) {
 			return old, nil
 		}
 	}
-}
-
-// FetchAdd64 implements Memory.
-func (m *goMemory) FetchAdd64(va, add uint64) (uint64, error) {
-	p, err := m.word(va)
-	if err != nil {
-		return 0, err
-	}
-	return atomic.AddUint64(p, add) - add, nil
 }
 
 // Store64 implements Memory.

@@ -11,6 +11,9 @@ const (
 	RemoteAtomic Access = 1 << 3
 	MWBind       Access = 1 << 4
 	ZeroBased    Access = 1 << 5
+
+	FlushGlobalAccess     Access = 1 << 8
+	FlushPersistentAccess Access = 1 << 9
 )
 
 // Extent is one piece of a vectored access.
@@ -31,12 +34,15 @@ type Memory interface {
 	// ReadV fills, WriteV stores, all extents with as few calls as possible.
 	ReadV(e []Extent) error
 	WriteV(e []Extent) error
-	// CompareSwap64, FetchAdd64 and Store64 act on the 8 aligned bytes at va, in
-	// host byte order, atomically against each other and, on Go memory,
-	// against sync/atomic.
-	CompareSwap64(va, compare, swap uint64) (old uint64, err error)
-	FetchAdd64(va, add uint64) (old uint64, err error)
+	// Atomic64 and Store64 act on the 8 aligned bytes at va, in host byte order,
+	// atomically against each other and, on Go memory, against sync/atomic.
+	Atomic64(va uint64, a *Atomic) (old uint64, err error)
 	Store64(va, v uint64) error
+}
+
+// Persistent is Memory that outlives the power: Persist returns when n bytes at va do.
+type Persistent interface {
+	Persist(va, n uint64) error
 }
 
 // Region is a Memory that was looked up by a key: a reference to its

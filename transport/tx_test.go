@@ -28,11 +28,10 @@ func (m *far) ReadV(e []Extent) error {
 	}
 	return nil
 }
-func (m *far) WriteV([]Extent) error                                { return nil }
-func (m *far) CompareSwap64(uint64, uint64, uint64) (uint64, error) { return 0, nil }
-func (m *far) FetchAdd64(uint64, uint64) (uint64, error)            { return 0, nil }
-func (m *far) Store64(uint64, uint64) error                         { return nil }
-func (m *far) Release()                                             {}
+func (m *far) WriteV([]Extent) error                    { return nil }
+func (m *far) Atomic64(uint64, *Atomic) (uint64, error) { return 0, nil }
+func (m *far) Store64(uint64, uint64) error             { return nil }
+func (m *far) Release()                                 {}
 
 // near is memory that can.
 type near struct{ far }

@@ -19,6 +19,12 @@ const (
 	OpSendInv     WROp = 9
 	OpFlush       WROp = 14
 	OpAtomicWrite WROp = 15
+
+	// As the kernel's enum ib_wr_opcode has them.
+	OpReadInv           WROp = 11 // READ, then local invalidate of the first SGE's key
+	OpMaskedCompareSwap WROp = 12
+	OpMaskedFetchAdd    WROp = 13
+	OpRegMR             WROp = 0x20 // fast registration
 )
 
 var wrOpNames = map[WROp]string{
@@ -26,6 +32,8 @@ var wrOpNames = map[WROp]string{
 	OpSendImm: "IBV_WR_SEND_WITH_IMM", OpRead: "IBV_WR_RDMA_READ", OpCompareSwap: "IBV_WR_ATOMIC_CMP_AND_SWP",
 	OpFetchAdd: "IBV_WR_ATOMIC_FETCH_AND_ADD", OpLocalInv: "IBV_WR_LOCAL_INV", OpBindMW: "IBV_WR_BIND_MW",
 	OpSendInv: "IBV_WR_SEND_WITH_INV", OpFlush: "IBV_WR_FLUSH", OpAtomicWrite: "IBV_WR_ATOMIC_WRITE",
+	OpReadInv: "IB_WR_RDMA_READ_WITH_INV", OpMaskedCompareSwap: "IB_WR_MASKED_ATOMIC_CMP_AND_SWP",
+	OpMaskedFetchAdd: "IB_WR_MASKED_ATOMIC_FETCH_AND_ADD", OpRegMR: "IB_WR_REG_MR",
 }
 
 // String returns the verbs name.
@@ -68,12 +76,58 @@ type SendWR struct {
 
 	RemoteAddr uint64 // RDMA and atomics
 	RKey       uint32
-	CompareAdd uint64 // atomics: compare value, or the addend
-	Swap       uint64
+	// Atomics: compare value or addend, swap value and, for the masked forms, what Atomic says
+	// of them. The original value is stored in the SGEs, 8 bytes in host order.
+	CompareAdd, Swap         uint64
+	CompareAddMask, SwapMask uint64
+	// FLUSH: what is flushed. RemoteAddr and FlushLen name the range.
+	FlushType  FlushType
+	FlushLevel FlushLevel
+	FlushLen   uint32
+	Bind       BindWR // OpBindMW
+	Reg        RegWR  // OpRegMR
 
 	AH         AddressHandle // datagrams
 	RemoteQPN  uint32
 	RemoteQKey uint32 // bit 31 set: the queue pair's own Q_Key is sent
+}
+
+// FlushType says how far a FLUSH goes; values as enum ib_flush_type.
+type FlushType uint8
+
+// The flush types, to be combined.
+const (
+	FlushGlobal     FlushType = 1 << 0 // visible to all of the remote host
+	FlushPersistent FlushType = 1 << 1 // kept without power
+)
+
+// FlushLevel says what of the memory a FLUSH is about; values as enum ib_selectivity_level.
+type FlushLevel uint8
+
+// The flush levels.
+const (
+	FlushRange FlushLevel = 0 // the range that the request names
+	FlushMR    FlushLevel = 1 // the whole region of the key
+)
+
+// BindWR binds a memory window, or with Length 0 unbinds one of type 1.
+type BindWR struct {
+	Window uint32 // R_Key that the window has
+	NewKey uint32 // R_Key that it gets; only the low 8 bits may differ
+	MRKey  uint32 // L_Key of the region
+	Addr   uint64
+	Length uint64
+	Access Access
+}
+
+// RegWR gives an invalid region memory, and a key of which only the low 8 bits may differ.
+type RegWR struct {
+	LKey   uint32 // that the region has
+	NewKey uint32
+	Memory Memory
+	Addr   uint64 // first address
+	Length uint64
+	Access Access
 }
 
 // Len returns the message length in bytes.

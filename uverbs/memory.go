@@ -202,14 +202,9 @@ func (r region) update(va uint64, f func(old uint64) (uint64, bool)) (old uint64
 	return old, err
 }
 
-// CompareSwap64 implements transport.Memory.
-func (r region) CompareSwap64(va, compare, swap uint64) (uint64, error) {
-	return r.update(va, func(old uint64) (uint64, bool) { return swap, old == compare })
-}
-
-// FetchAdd64 implements transport.Memory.
-func (r region) FetchAdd64(va, add uint64) (uint64, error) {
-	return r.update(va, func(old uint64) (uint64, bool) { return old + add, true })
+// Atomic64 implements transport.Memory.
+func (r region) Atomic64(va uint64, a *transport.Atomic) (uint64, error) {
+	return r.update(va, a.Apply)
 }
 
 // Store64 implements transport.Memory.

@@ -2,6 +2,8 @@ package main
 
 import (
 	"errors"
+	"fmt"
+	"os"
 
 	"github.com/spf13/cobra"
 
@@ -45,6 +47,9 @@ A program is reached through LD_PRELOAD. One that is linked statically, or that 
 	verbose := fs.BoolP("verbose", "v", false, "say on stderr which daemon and library are used, and why the device cannot be opened")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		path, err := socketPath(*socket)
+		if err != nil && os.Getenv("XDG_RUNTIME_DIR") == "" {
+			err = fmt.Errorf("%w, or set XDG_RUNTIME_DIR to a folder of your own", err)
+		}
 		if err != nil {
 			return err
 		}

@@ -84,22 +84,22 @@ type hookMemory struct {
 func (*hookMemory) Slices(dst [][]byte, _ uint64, _ int) ([][]byte, bool) { return dst, false }
 
 func (m *hookMemory) ReadV(e []transport.Extent) error {
-	m.mu.Lock()
-	m.reads++
-	n := m.reads
-	m.mu.Unlock()
-	if m.hook != nil {
-		m.hook(n)
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, x := range e {
+	for _, x := range e { // one per response
+		m.mu.Lock()
+		m.reads++
+		n := m.reads
+		m.mu.Unlock()
+		if m.hook != nil {
+			m.hook(n)
+		}
+		m.mu.Lock()
 		for i := range x.Buf {
 			x.Buf[i] = hookByte(x.VA + uint64(i))
 		}
 		if m.gone {
 			m.stale += len(x.Buf)
 		}
+		m.mu.Unlock()
 	}
 	return nil
 }
@@ -108,9 +108,8 @@ func hookByte(va uint64) byte { return byte(va) ^ byte(va>>8)*7 ^ byte(va>>16)*1
 
 func (*hookMemory) WriteV([]transport.Extent) error { return nil }
 
-func (*hookMemory) CompareSwap64(uint64, uint64, uint64) (uint64, error) { return 0, device.EINVAL }
-func (*hookMemory) FetchAdd64(uint64, uint64) (uint64, error)            { return 0, device.EINVAL }
-func (*hookMemory) Store64(uint64, uint64) error                         { return device.EINVAL }
+func (*hookMemory) Atomic64(uint64, *transport.Atomic) (uint64, error) { return 0, device.EINVAL }
+func (*hookMemory) Store64(uint64, uint64) error                       { return device.EINVAL }
 
 // Case 15, responder: the program deregisters the memory while an 8 MiB READ is
 // answered from it. The answer stops, with NAK 62 at the next response.

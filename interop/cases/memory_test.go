@@ -43,9 +43,8 @@ func (m *farMemory) WriteV(e []transport.Extent) error {
 	return m.each(e, func(far, near []byte) { copy(far, near) })
 }
 
-func (*farMemory) CompareSwap64(uint64, uint64, uint64) (uint64, error) { return 0, errFar }
-func (*farMemory) FetchAdd64(uint64, uint64) (uint64, error)            { return 0, errFar }
-func (*farMemory) Store64(uint64, uint64) error                         { return errFar }
+func (*farMemory) Atomic64(uint64, *transport.Atomic) (uint64, error) { return 0, errFar }
+func (*farMemory) Store64(uint64, uint64) error                       { return errFar }
 
 // Every way in and out of memory that must be reached by calls, alone and beside
 // memory that can be touched.

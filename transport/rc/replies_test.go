@@ -14,12 +14,11 @@ type arena []byte
 func (m arena) Slices(dst [][]byte, va uint64, n int) ([][]byte, bool) {
 	return append(dst, m[va:va+uint64(n)]), true
 }
-func (m arena) ReadV([]transport.Extent) error                       { return nil }
-func (m arena) WriteV([]transport.Extent) error                      { return nil }
-func (m arena) CompareSwap64(uint64, uint64, uint64) (uint64, error) { return 0, nil }
-func (m arena) FetchAdd64(uint64, uint64) (uint64, error)            { return 0, nil }
-func (m arena) Store64(uint64, uint64) error                         { return nil }
-func (m arena) Release()                                             { _ = m }
+func (m arena) ReadV([]transport.Extent) error                     { return nil }
+func (m arena) WriteV([]transport.Extent) error                    { return nil }
+func (m arena) Atomic64(uint64, *transport.Atomic) (uint64, error) { return 0, nil }
+func (m arena) Store64(uint64, uint64) error                       { return nil }
+func (m arena) Release()                                           { _ = m }
 
 // side is a machine, the host around it, its send queue and its receive queue.
 type side struct {

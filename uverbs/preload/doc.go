@@ -5,6 +5,9 @@
 // The library is built by `make build` into the folder lib and embedded from there. In a clean
 // clone the folder has a placeholder only; then Library says so.
 //
+// The sources are in src, outside of the Go package, which would not compile with C files
+// in it; src/build.sh makes the library, for make and for the tests.
+//
 // It knows nothing of the verbs interface beyond which file descriptors travel in which
 // command, and how a doorbell looks.
 package preload

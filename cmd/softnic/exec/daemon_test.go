@@ -381,7 +381,7 @@ func TestRunErrors(t *testing.T) {
 		}
 	}
 	o := testOptions(strings.Repeat("/x", 60), "sh")
-	if err := Run(o); err == nil || !strings.Contains(err.Error(), "use a shorter --socket PATH") {
+	if err := Run(o); err == nil || !strings.Contains(err.Error(), "set XDG_RUNTIME_DIR to a folder with a shorter path") {
 		t.Error(err)
 	}
 	if left, _ := filepath.Glob(dir + "/*"); left != nil {

@@ -11,6 +11,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/softnic/softnic/control"
 )
 
 // Options are what Run needs.
@@ -35,8 +37,8 @@ type Options struct {
 	statfs func(dir string) (flags int64, err error) // nil: the system's
 }
 
-// maxPath is the longest path of a socket (sun_path).
-const maxPath = 107
+// maxPath is the longest path of a daemon's socket: control.Listen takes 103 characters with the suffix.
+const maxPath = 103 - len(control.Suffix)
 
 // Run becomes the program. It returns only if that fails.
 func Run(o Options) error {
@@ -52,7 +54,11 @@ func Run(o Options) error {
 		return err
 	}
 	if len(o.Path) > maxPath {
-		return fmt.Errorf("%s: a socket's path may have %d characters, this one has %d: use a shorter --socket PATH", o.Path, maxPath, len(o.Path))
+		hint := "use a shorter --socket PATH"
+		if o.Start {
+			hint = "set XDG_RUNTIME_DIR to a folder with a shorter path"
+		}
+		return fmt.Errorf("%s: the path of the daemon's socket may have %d characters, this one has %d: %s", o.Path, maxPath, len(o.Path), hint)
 	}
 	conn, who, err := o.connect()
 	if err != nil {

@@ -315,10 +315,13 @@ static void events(void)
     CHECK(ask(fd, CLOSED, 0, 0, r, sizeof r) > 0 && r[0] == 3 && r[1] == id);
 
     /* A number that cannot be stored: nothing is left open, and the daemon hears of it. */
+    int lowest = dup(0);
+    close(lowest);
     FAILS(ask(fd, CHANNEL, 0, 0, (void *)8, 8), EFAULT);
     CHECK(get(fd, CLOSED) == 4);
     FAILS(ask(fd, LOST_FD, 0, 0, r, 4), EFAULT);
     CHECK(get(fd, CLOSED) == 5);
+    CHECK(dup(0) == lowest && close(lowest) == 0);
     struct rlimit l, old;
     getrlimit(RLIMIT_NOFILE, &old);
     l = old;
