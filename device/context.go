@@ -16,6 +16,8 @@ type Context struct {
 	closed   bool
 	pds      map[*PD]struct{}
 	mrs      map[*MR]struct{}
+	fasts    map[*FastMR]struct{}
+	mws      map[*MW]struct{}
 	cqs      map[*CQ]struct{}
 	qps      map[*QP]struct{}
 	srqs     map[*SRQ]struct{}
@@ -38,7 +40,7 @@ func (c *Context) SetOwner(o Owner) { c.owner = o }
 func (d *Device) NewContext() *Context {
 	c := &Context{
 		dev: d, async: newEventList[AsyncEvent](),
-		pds: map[*PD]struct{}{}, mrs: map[*MR]struct{}{}, cqs: map[*CQ]struct{}{},
+		pds: map[*PD]struct{}{}, mrs: map[*MR]struct{}{}, fasts: map[*FastMR]struct{}{}, mws: map[*MW]struct{}{}, cqs: map[*CQ]struct{}{},
 		qps: map[*QP]struct{}{}, srqs: map[*SRQ]struct{}{}, ahs: map[*AH]struct{}{}, channels: map[*CompChannel]struct{}{},
 	}
 	d.mu.Lock()
@@ -95,8 +97,10 @@ func (c *Context) Close() error {
 	}
 	c.closed = true
 	qps, mrs, ahs, cqs, srqs := keysOf(c.qps), keysOf(c.mrs), keysOf(c.ahs), keysOf(c.cqs), keysOf(c.srqs)
-	channels := keysOf(c.channels)
+	channels, fasts, mws := keysOf(c.channels), keysOf(c.fasts), keysOf(c.mws)
 	clear(c.mrs)
+	clear(c.fasts)
+	clear(c.mws)
 	c.mu.Unlock()
 
 	for _, q := range qps {
@@ -104,6 +108,12 @@ func (c *Context) Close() error {
 	}
 	for _, s := range srqs {
 		_ = s.Destroy()
+	}
+	for _, w := range mws {
+		w.drop()
+	}
+	for _, f := range fasts {
+		f.drop()
 	}
 	for _, m := range mrs {
 		m.drop()

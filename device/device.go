@@ -17,13 +17,14 @@ import (
 
 // Options of a device. The zero value is a device for production.
 type Options struct {
-	Name     string           // "" means rxe_softnic0; the stock verbs provider matches the prefix rxe
-	Clock    clock.Clock      // nil: the machine's
-	Rand     io.Reader        // keys, queue pair numbers, PSNs; nil: crypto/rand
-	Logger   *slog.Logger     // nil: silent; it is called with locks held and must not call the device
-	Stepped  bool             // no goroutines: the program calls Step
-	SameKeys bool             // L_Key and R_Key of a region are equal, as on other adapters
-	Link     link.PortOptions // impairment and capture; its Clock, Logger and Inline are set by Open
+	Name         string           // "" means rxe_softnic0; the stock verbs provider matches the prefix rxe
+	Clock        clock.Clock      // nil: the machine's
+	Rand         io.Reader        // keys, queue pair numbers, PSNs; nil: crypto/rand
+	Logger       *slog.Logger     // nil: silent; it is called with locks held and must not call the device
+	Stepped      bool             // no goroutines: the program calls Step
+	PlainAtomics bool             // no masked atomics, for which there is no standard wire form
+	SameKeys     bool             // L_Key and R_Key of a region are equal, as on other adapters
+	Link         link.PortOptions // impairment and capture; its Clock, Logger and Inline are set by Open
 }
 
 // Device is an RDMA adapter with one port.
@@ -68,7 +69,7 @@ func Open(ep link.Endpoint, o Options) (*Device, error) {
 	}
 	d := &Device{
 		name: o.Name, opts: o, clock: clock.Or(o.Clock), log: o.Logger, rand: o.Rand,
-		keys: keys{local: map[uint32]*MR{}, remote: map[uint32]*MR{}},
+		keys: newKeys(),
 		qps:  map[uint32]*QP{}, contexts: map[*Context]struct{}{},
 	}
 	if d.log == nil {
@@ -181,7 +182,7 @@ func (d *Device) Statistics() []stats.Value {
 func (d *Device) Query() Attr {
 	return Attr{
 		Name: d.name, NodeGUID: nodeGUID(d.port.Info().MAC), VendorID: 0xFFFFFF, Ports: 1,
-		MaxQP: MaxQP, MaxQPWR: MaxQPWR, MaxSGE: MaxSGE, MaxCQ: MaxCQ, MaxCQE: MaxCQE, MaxMR: MaxMR, MaxPD: MaxPD, MaxAH: MaxAH,
+		MaxQP: MaxQP, MaxQPWR: MaxQPWR, MaxSGE: MaxSGE, MaxCQ: MaxCQ, MaxCQE: MaxCQE, MaxMR: MaxMR, MaxMW: MaxMW, MaxPD: MaxPD, MaxAH: MaxAH,
 		MaxSRQ: MaxSRQ, MaxSRQWR: MaxSRQWR, MaxSRQSGE: MaxSRQSGE,
 		MaxRdAtom: MaxRdAtomic, MaxInitRd: MaxRdAtomic, MaxMRSize: ^uint64(0), AckDelay: 15, MaxMessage: MaxMessage,
 	}

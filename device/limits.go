@@ -9,6 +9,7 @@ const (
 	MaxCQ       = 1048576
 	MaxCQE      = 32767
 	MaxMR       = 524287
+	MaxMW       = 524287
 	MaxPD       = 1048576
 	MaxAH       = 32767
 	MaxSRQ      = 917503
@@ -32,6 +33,7 @@ type Attr struct {
 	MaxCQ      int    `json:"max_cq"`
 	MaxCQE     int    `json:"max_cqe"`
 	MaxMR      int    `json:"max_mr"`
+	MaxMW      int    `json:"max_mw"`
 	MaxPD      int    `json:"max_pd"`
 	MaxAH      int    `json:"max_ah"`
 	MaxSRQ     int    `json:"max_srq"`

@@ -94,8 +94,8 @@ func (q *QP) checkAttrs(a *QPAttr, mask AttrMask) (*wire.Path, error) {
 	if mask&AttrAltPath != 0 {
 		return nil, because(EINVAL, "RoCE has no alternate path")
 	}
-	if mask&AttrAccess != 0 && a.Access&^(LocalWrite|RemoteWrite|RemoteRead|RemoteAtomic) != 0 {
-		return nil, because(EINVAL, "qp_access_flags 0x%x: only local write, remote write, read and atomic are possible", uint32(a.Access))
+	if mask&AttrAccess != 0 && a.Access&^(LocalWrite|anyRemote|MWBind) != 0 {
+		return nil, because(EINVAL, "qp_access_flags 0x%x: only local write, remote write, read and atomic, window bind and flush are possible", uint32(a.Access))
 	}
 	if mask&AttrPathMTU != 0 {
 		if !validMTU(a.PathMTU) {

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
-	"sync"
 	"sync/atomic"
 
 	"github.com/softnic/softnic/transport"
@@ -56,6 +55,15 @@ type MR struct {
 	buf        []byte
 	refs       atomic.Int32 // 1 for the registration itself
 	free       chan struct{}
+	windows    int // memory windows bound to it; the key table's lock guards it
+}
+
+// anyRemote are the rights that a peer can have.
+const anyRemote = RemoteRead | RemoteWrite | RemoteAtomic | FlushGlobal | FlushPersistent
+
+func persists(m Memory) bool {
+	_, ok := m.(transport.Persistent)
+	return ok
 }
 
 // RegMR registers b. Keys are random; the L_Key and the R_Key differ unless
@@ -75,8 +83,10 @@ func (pd *PD) RegMemory(m Memory, va, n uint64, access Access) (*MR, error) {
 	switch {
 	case access&(RemoteWrite|RemoteAtomic) != 0 && access&LocalWrite == 0:
 		return nil, &OpError{op, "", because(EINVAL, "remote write or atomic access needs local write too")}
-	case access&^(LocalWrite|RemoteWrite|RemoteRead|RemoteAtomic) != 0:
+	case access&^(LocalWrite|anyRemote|MWBind) != 0:
 		return nil, &OpError{op, "", because(EOPNOTSUPP, "access flags 0x%x are not supported", uint32(access))}
+	case access&FlushPersistent != 0 && !persists(m):
+		return nil, &OpError{op, "", because(EINVAL, "this memory does not outlive the power: persistent flush needs a file (MapFile)")}
 	case va+n < va:
 		return nil, &OpError{op, "", because(EINVAL, "length %d from 0x%x on wraps", n, va)}
 	}
@@ -119,11 +129,16 @@ func (m *MR) Dereg() error {
 	c := m.pd.ctx
 	c.mu.Lock()
 	_, live := c.mrs[m]
-	delete(c.mrs, m)
-	c.mu.Unlock()
 	if !live {
+		c.mu.Unlock()
 		return &OpError{"dereg_mr", m.object(), because(EINVAL, "it is not registered")}
 	}
+	if n := c.dev.keys.windowsOf(m); n > 0 {
+		c.mu.Unlock()
+		return &OpError{"dereg_mr", m.object(), because(EINVAL, "%d memory windows are bound to it", n)}
+	}
+	delete(c.mrs, m)
+	c.mu.Unlock()
 	m.drop()
 	return nil
 }
@@ -148,84 +163,6 @@ func (m *MR) Release() {
 // holds reports whether [va, va+n) lies in the region.
 func (m *MR) holds(va, n uint64) bool {
 	return va >= m.base && n <= m.size && va-m.base <= m.size-n
-}
-
-// keys is the device's key table. Local and remote keys are looked up apart:
-// a key is good for one side only.
-type keys struct {
-	mu            sync.RWMutex
-	local, remote map[uint32]*MR
-}
-
-// add gives mr random keys and makes it known.
-func (k *keys) add(d *Device, mr *MR) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	mr.lkey = d.freeKey(k.local, k.remote)
-	mr.rkey = mr.lkey
-	if !d.opts.SameKeys {
-		mr.rkey = d.freeKey(k.local, k.remote)
-	}
-	k.local[mr.lkey] = mr
-	if mr.access&(RemoteRead|RemoteWrite|RemoteAtomic) != 0 {
-		k.remote[mr.rkey] = mr
-	}
-}
-
-func (k *keys) remove(mr *MR) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	delete(k.local, mr.lkey)
-	delete(k.remote, mr.rkey)
-}
-
-// freeKey draws a key that is in neither table. 0 and all ones are left out:
-// programs use them for "none".
-func (d *Device) freeKey(a, b map[uint32]*MR) uint32 {
-	for {
-		v := d.random32()
-		if v == 0 || v == ^uint32(0) || a[v] != nil || b[v] != nil {
-			continue
-		}
-		return v
-	}
-}
-
-// Local implements transport.Host.
-func (h *host) Local(lkey uint32, va uint64, n int, a Access) (transport.Region, Status) {
-	q := (*QP)(h)
-	k := &q.dev.keys
-	k.mu.RLock()
-	defer k.mu.RUnlock()
-	m := k.local[lkey]
-	if m == nil || m.pd != q.pd || m.access&a != a || !m.holds(va, uint64(n)) {
-		return nil, StatusLocalProtection
-	}
-	m.refs.Add(1)
-	return m, StatusSuccess
-}
-
-// Remote implements transport.Host.
-func (h *host) Remote(rkey uint32, va uint64, n uint64, a Access) (transport.Region, bool) {
-	q := (*QP)(h)
-	m, lkey := q.dev.keys.acquireRemote(q.pd, rkey, va, n, a)
-	if lkey {
-		q.dev.log.Warn("a peer used an L_Key as R_Key", "qp", q.num, "key", rkey)
-	}
-	return m, m != nil
-}
-
-// acquireRemote looks a remote key up and takes a reference; lkey tells that the key
-// is unknown here but a good local one.
-func (k *keys) acquireRemote(pd *PD, rkey uint32, va, n uint64, a Access) (mr *MR, lkey bool) {
-	k.mu.RLock()
-	defer k.mu.RUnlock()
-	m := k.remote[rkey]
-	if m == nil || m.pd != pd || m.access&a != a || !m.holds(va, n) {
-		return nil, m == nil && k.local[rkey] != nil
-	}
-	m.refs.Add(1)
-	return m, false
 }
 
 // random32 draws from Options.Rand.

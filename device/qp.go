@@ -85,6 +85,7 @@ type QP struct {
 	sendRing SendRing // nil: sq
 	recvRing RecvRing // nil: rq, or srq
 	srq      *SRQ     // nil: none
+	windows  int      // memory windows that it has bound; the key table's lock guards it
 	lastWQE  bool     // the event was raised since it entered ERR
 
 	mu      sync.Mutex // first in the lock order
@@ -250,6 +251,7 @@ func (q *QP) Destroy() error {
 	q.mu.Unlock()
 
 	q.dev.removeQP(q)
+	q.dev.keys.unbindAll(q)
 	q.poke()
 	<-q.done
 	q.scq.purge(q.num)
@@ -484,24 +486,44 @@ func (q *QP) validate(wr *SendWR) error {
 		return because(EINVAL, "%d entries, max_send_sge is %d", len(wr.SGE), q.cap.SendSGE)
 	case wr.Flags&Inline != 0 && len(wr.InlineData) > q.cap.Inline:
 		return because(EINVAL, "%d bytes inline, max_inline_data is %d", len(wr.InlineData), q.cap.Inline)
-	case wr.Flags&Inline != 0 && wr.Op == OpRead:
-		return because(EINVAL, "a READ has no inline data")
+	case wr.Flags&Inline != 0 && wr.Op != OpAtomicWrite && !transport.Segmented(wr.Op):
+		return because(EINVAL, "%s has no inline data", wr.Op)
 	case wr.Len() > MaxMessage:
 		return because(EINVAL, "%d bytes, the longest message is 2^31", wr.Len())
 	}
 	if q.typ == UD {
 		return q.checkDatagram(wr)
 	}
-	if !rc.Executes(wr.Op) || q.typ == UC && !transport.Segmented(wr.Op) {
-		return because(EINVAL, "%s is not possible on %s", wr.Op, q.typ)
+	if q.typ == UC {
+		if !transport.Segmented(wr.Op) || wr.Op == OpSendInv {
+			return because(EINVAL, "%s is not possible on UC", wr.Op)
+		}
+		return nil
 	}
-	if wr.Op == OpRead && q.attr.State == StateRTS {
-		if q.attr.MaxRdAtomic == 0 {
-			return because(EINVAL, "max_rd_atomic is 0: no READ can be sent")
-		}
-		if wr.Len() > uint64(q.attr.PathMTU)*(1<<23-1) {
-			return because(EINVAL, "%d bytes need more than 2^23 packets at path MTU %d", wr.Len(), q.attr.PathMTU)
-		}
+	return q.checkReliable(wr)
+}
+
+func (q *QP) checkReliable(wr *SendWR) error {
+	switch {
+	case !rc.Executes(wr.Op):
+		return because(EINVAL, "%s is not possible on %s", wr.Op, q.typ)
+	case (wr.Op == OpMaskedCompareSwap || wr.Op == OpMaskedFetchAdd) && q.dev.opts.PlainAtomics:
+		return because(EINVAL, "%s: this device has no masked atomics", wr.Op)
+	case (wr.Op.IsAtomic() || wr.Op == OpAtomicWrite) && wr.Len() != 8:
+		return because(EINVAL, "%s of %d bytes: 8 are possible", wr.Op, wr.Len())
+	case wr.Op == OpReadInv && len(wr.SGE) == 0:
+		return because(EINVAL, "%s without an entry: there is no key to invalidate", wr.Op)
+	case wr.Op == OpFlush && (wr.Len() != 0 || wr.FlushType&^(transport.FlushGlobal|transport.FlushPersistent) != 0 || wr.FlushLevel > transport.FlushMR):
+		return because(EINVAL, "%s takes no data, types 1 and 2, levels 0 and 1", wr.Op)
+	}
+	if !rc.Asks(wr.Op) || q.attr.State != StateRTS {
+		return nil
+	}
+	if q.attr.MaxRdAtomic == 0 {
+		return because(EINVAL, "max_rd_atomic is 0: no %s can be sent", wr.Op)
+	}
+	if wr.Len() > uint64(q.attr.PathMTU)*(1<<23-1) {
+		return because(EINVAL, "%d bytes need more than 2^23 packets at path MTU %d", wr.Len(), q.attr.PathMTU)
 	}
 	return nil
 }
@@ -614,11 +636,7 @@ func (q *QP) accept(v *wire.View) wire.Fault {
 		if b.Opcode().Service() == bth.CNP {
 			return wire.Ignored
 		}
-		want := bth.RC
-		if q.typ == UC {
-			want = bth.UC
-		}
-		if b.Opcode().Service() != want {
+		if !q.serves(b.Opcode()) {
 			return wire.WrongService
 		}
 		if !q.attr.State.Receives() {
@@ -636,6 +654,17 @@ func (q *QP) accept(v *wire.View) wire.Fault {
 		return wire.PKey
 	}
 	return wire.OK
+}
+
+// serves reports whether an opcode is of the service of a connection.
+func (q *QP) serves(o bth.Opcode) bool {
+	switch o.Service() {
+	case bth.RC:
+		return q.typ == RC
+	case bth.UC:
+		return q.typ == UC
+	}
+	return q.typ == RC && !q.dev.opts.PlainAtomics && (o == bth.MaskedCompareSwap || o == bth.MaskedFetchAdd)
 }
 
 // DefaultPKey is the one entry of the P_Key table: the default partition, full member.

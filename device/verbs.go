@@ -22,11 +22,22 @@ type (
 
 // Send operations (enum ibv_wr_opcode).
 const (
-	OpWrite    = transport.OpWrite
-	OpWriteImm = transport.OpWriteImm
-	OpSend     = transport.OpSend
-	OpSendImm  = transport.OpSendImm
-	OpRead     = transport.OpRead
+	OpWrite             = transport.OpWrite
+	OpWriteImm          = transport.OpWriteImm
+	OpSend              = transport.OpSend
+	OpSendImm           = transport.OpSendImm
+	OpRead              = transport.OpRead
+	OpCompareSwap       = transport.OpCompareSwap
+	OpFetchAdd          = transport.OpFetchAdd
+	OpMaskedCompareSwap = transport.OpMaskedCompareSwap
+	OpMaskedFetchAdd    = transport.OpMaskedFetchAdd
+	OpAtomicWrite       = transport.OpAtomicWrite
+	OpFlush             = transport.OpFlush
+	OpSendInv           = transport.OpSendInv
+	OpReadInv           = transport.OpReadInv
+	OpLocalInv          = transport.OpLocalInv
+	OpBindMW            = transport.OpBindMW
+	OpRegMR             = transport.OpRegMR
 )
 
 // Send flags (enum ibv_send_flags).
@@ -39,11 +50,13 @@ const (
 
 // Access rights (enum ibv_access_flags).
 const (
-	LocalWrite   = transport.LocalWrite
-	RemoteWrite  = transport.RemoteWrite
-	RemoteRead   = transport.RemoteRead
-	RemoteAtomic = transport.RemoteAtomic
-	MWBind       = transport.MWBind
+	LocalWrite      = transport.LocalWrite
+	RemoteWrite     = transport.RemoteWrite
+	RemoteRead      = transport.RemoteRead
+	RemoteAtomic    = transport.RemoteAtomic
+	MWBind          = transport.MWBind
+	FlushGlobal     = transport.FlushGlobalAccess
+	FlushPersistent = transport.FlushPersistentAccess
 )
 
 // Queue pair states (enum ibv_qp_state).
@@ -76,13 +89,23 @@ const (
 
 // Completed operations (enum ibv_wc_opcode) and completion flags (enum ibv_wc_flags).
 const (
-	WCSend    = transport.WCSend
-	WCWrite   = transport.WCWrite
-	WCRead    = transport.WCRead
-	WCRecv    = transport.WCRecv
-	WCRecvImm = transport.WCRecvImm
-	WCGRH     = transport.WCGRH
-	WCWithImm = transport.WCWithImm
+	WCSend              = transport.WCSend
+	WCWrite             = transport.WCWrite
+	WCRead              = transport.WCRead
+	WCRecv              = transport.WCRecv
+	WCRecvImm           = transport.WCRecvImm
+	WCCompareSwap       = transport.WCCompareSwap
+	WCFetchAdd          = transport.WCFetchAdd
+	WCBindMW            = transport.WCBindMW
+	WCLocalInv          = transport.WCLocalInv
+	WCFlush             = transport.WCFlush
+	WCAtomicWrite       = transport.WCAtomicWrite
+	WCRegMR             = transport.WCRegMR
+	WCMaskedCompareSwap = transport.WCMaskedCompareSwap
+	WCMaskedFetchAdd    = transport.WCMaskedFetchAdd
+	WCGRH               = transport.WCGRH
+	WCWithInv           = transport.WCWithInv
+	WCWithImm           = transport.WCWithImm
 )
 
 // GRHLen is the length of the area before the payload of a received datagram.

@@ -84,6 +84,16 @@ type Host interface {
 	Local(lkey uint32, va uint64, n int, a Access) (Region, Status)
 	// Remote looks up a remote key for n bytes at va.
 	Remote(rkey uint32, va uint64, n uint64, a Access) (Region, bool)
+	// Invalidate ends the validity of a key of a window or a fast-registered region, for a
+	// LOCAL_INV or, remote, for the peer's SEND with invalidate; false if that is not possible.
+	Invalidate(key uint32, remote bool) bool
+	// Bind binds a memory window, Register gives a region its memory; false if that is not
+	// possible.
+	Bind(b *BindWR) bool
+	Register(r *RegWR) bool
+	// FlushMemory makes n bytes at va of a remote key, or with FlushMR its whole region, visible
+	// or persistent; false if the key does not allow it.
+	FlushMemory(rkey uint32, va, n uint64, level FlushLevel, t FlushType) bool
 	// PathOf returns the path and, for a datagram, nothing else of an address handle.
 	PathOf(ah AddressHandle) *wire.Path
 	// SendDone publishes a send completion.

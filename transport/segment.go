@@ -11,6 +11,7 @@ type segments [4]bth.Operation
 var segmentsOf = map[WROp]*segments{
 	OpSend:     {bth.SendFirst, bth.SendMiddle, bth.SendLast, bth.SendOnly},
 	OpSendImm:  {bth.SendFirst, bth.SendMiddle, bth.SendLastImm, bth.SendOnlyImm},
+	OpSendInv:  {bth.SendFirst, bth.SendMiddle, bth.SendLastInv, bth.SendOnlyInv},
 	OpWrite:    {bth.WriteFirst, bth.WriteMiddle, bth.WriteLast, bth.WriteOnly},
 	OpWriteImm: {bth.WriteFirst, bth.WriteMiddle, bth.WriteLastImm, bth.WriteOnlyImm},
 }
@@ -55,7 +56,7 @@ func PutSegment(ext []byte, op bth.Operation, wr *SendWR) {
 		ext = ext[16:]
 	}
 	if len(ext) == 4 {
-		bth.ImmDt(ext).Put(wr.Imm)
+		bth.ImmDt(ext).Put(wr.Imm) // or the IETH, of the same form
 	}
 }
 

@@ -56,22 +56,26 @@ type WCOp uint8
 
 // The completed operations.
 const (
-	WCSend        WCOp = 0
-	WCWrite       WCOp = 1
-	WCRead        WCOp = 2
-	WCCompareSwap WCOp = 3
-	WCFetchAdd    WCOp = 4
-	WCBindMW      WCOp = 5
-	WCLocalInv    WCOp = 6
-	WCFlush       WCOp = 8
-	WCAtomicWrite WCOp = 9
-	WCRecv        WCOp = 128
-	WCRecvImm     WCOp = 129 // IBV_WC_RECV_RDMA_WITH_IMM
+	WCSend              WCOp = 0
+	WCWrite             WCOp = 1
+	WCRead              WCOp = 2
+	WCCompareSwap       WCOp = 3
+	WCFetchAdd          WCOp = 4
+	WCBindMW            WCOp = 5
+	WCLocalInv          WCOp = 6
+	WCFlush             WCOp = 8
+	WCAtomicWrite       WCOp = 9
+	WCRegMR             WCOp = 10 // these three as the kernel's enum ib_wc_opcode
+	WCMaskedCompareSwap WCOp = 11
+	WCMaskedFetchAdd    WCOp = 12
+	WCRecv              WCOp = 128
+	WCRecvImm           WCOp = 129 // IBV_WC_RECV_RDMA_WITH_IMM
 )
 
 var wcOpNames = map[WCOp]string{
 	WCSend: "IBV_WC_SEND", WCWrite: "IBV_WC_RDMA_WRITE", WCRead: "IBV_WC_RDMA_READ", WCCompareSwap: "IBV_WC_COMP_SWAP",
 	WCFetchAdd: "IBV_WC_FETCH_ADD", WCBindMW: "IBV_WC_BIND_MW", WCLocalInv: "IBV_WC_LOCAL_INV", WCFlush: "IBV_WC_FLUSH",
+	WCRegMR: "IB_WC_REG_MR", WCMaskedCompareSwap: "IB_WC_MASKED_COMP_SWAP", WCMaskedFetchAdd: "IB_WC_MASKED_FETCH_ADD",
 	WCAtomicWrite: "IBV_WC_ATOMIC_WRITE", WCRecv: "IBV_WC_RECV", WCRecvImm: "IBV_WC_RECV_RDMA_WITH_IMM",
 }
 
@@ -88,8 +92,14 @@ func (o WROp) Completed() WCOp {
 	switch o {
 	case OpWrite, OpWriteImm:
 		return WCWrite
-	case OpRead:
+	case OpRead, OpReadInv:
 		return WCRead
+	case OpMaskedCompareSwap:
+		return WCMaskedCompareSwap
+	case OpMaskedFetchAdd:
+		return WCMaskedFetchAdd
+	case OpRegMR:
+		return WCRegMR
 	case OpCompareSwap:
 		return WCCompareSwap
 	case OpFetchAdd:

@@ -24,6 +24,8 @@ const (
 	cmdDestroyAH         = 8
 	cmdRegMR             = 9
 	cmdDeregMR           = 13
+	cmdAllocMW           = 14
+	cmdDeallocMW         = 16
 	cmdCreateCompChannel = 17
 	cmdCreateCQ          = 18
 	cmdDestroyCQ         = 20
@@ -80,9 +82,6 @@ func parse(b []byte) (r request, err error) {
 		return r, device.EINVAL
 	}
 	r.body = b[8:]
-	if word == cmdDestroyCQ && len(b) == 16 { // rdma-core 18 and 19 write it short
-		r.body = append(r.body, make([]byte, 8)...)
-	}
 	if len(r.body) < r.req || out*4 < r.resp {
 		return r, device.ENOSPC
 	}
@@ -112,6 +111,8 @@ func (r *request) parseExtended(b []byte, in, out int) error {
 		return device.EINVAL
 	case r.response != 0 && out*8 < r.resp:
 		return device.ENOSPC
+	case (out+providerOut)*8 > maxRecord:
+		return device.EINVAL // no answer is that long
 	}
 	// Fields that are not known here must not ask for anything.
 	for _, c := range r.body[r.req : in*8] {
@@ -133,13 +134,14 @@ type answer struct {
 }
 
 // bytes returns the answer as the program gets it: at most what it has room for. The
-// provider's part stands behind the room for the core structure.
+// provider's part stands behind the room for the core structure, of which an extended command gets
+// the rest zeroed (uverbs_cmd.c:uverbs_response).
 func (a *answer) bytes(r *request) []byte {
 	b := append(make([]byte, 0, r.room+r.driver), a.core[:min(len(a.core), r.room)]...)
-	if len(a.driver) > 0 && r.driver > 0 {
+	if r.extended || len(a.driver) > 0 && r.driver > 0 {
 		b = append(b, make([]byte, r.room-len(b))...)
-		b = append(b, a.driver[:min(len(a.driver), r.driver)]...)
 	}
+	b = append(b, a.driver[:min(len(a.driver), r.driver)]...)
 	return b
 }
 

@@ -3,6 +3,7 @@
 package uverbs
 
 import (
+	"fmt"
 	"runtime"
 
 	"golang.org/x/sys/unix"
@@ -28,6 +29,8 @@ var commands = map[uint32]*command{
 	cmdDestroyAH:         {4, 0, destroyAH},
 	cmdRegMR:             {40, 12, regMR},
 	cmdDeregMR:           {4, 0, deregMR},
+	cmdAllocMW:           {16, 8, allocMW},
+	cmdDeallocMW:         {4, 0, deallocMW},
 	cmdCreateCompChannel: {8, 4, createCompChannel},
 	cmdCreateCQ:          {32, 8, createCQ},
 	cmdDestroyCQ:         {16, 8, destroyCQ},
@@ -49,7 +52,7 @@ var extended = map[uint32]*command{
 	cmdQueryDevice: {8, queryDeviceLen + 8, queryDeviceEx},
 	cmdCreateCQ:    {32, 16, createCQ},
 	cmdCreateQP:    {52, 40, createQP},
-	cmdModifyQP:    {112, 4, modifyQP},
+	cmdModifyQP:    {112, 8, modifyQP},
 }
 
 func init() {
@@ -111,9 +114,9 @@ func (c *conn) asyncEvent(e device.AsyncEvent) {
 		of = e.SRQ
 	}
 	element := uint64(1) // the port
+	var o *counted
 	if v, ok := c.objects.events.Load(of); ok {
-		o := v.(*counted)
-		o.async.Add(1)
+		o = v.(*counted)
 		element = o.user
 	} else if of != nil {
 		return // it has just been made or is going
@@ -121,7 +124,9 @@ func (c *conn) asyncEvent(e device.AsyncEvent) {
 	var b [16]byte
 	le.PutUint64(b[0:], element)
 	le.PutUint32(b[8:], uint32(e.Type))
-	c.async.send(b[:])
+	if c.async.send(b[:]) && o != nil {
+		o.async.Add(1)
+	}
 }
 
 // reported takes back the events of an object that nobody has read, and returns how many
@@ -138,7 +143,8 @@ func (c *conn) reported(o *counted, object any, ch *channel) (async, comp uint32
 	if k > 0 && ch != nil {
 		k -= int32(ch.withdraw(mine))
 	}
-	return uint32(n), uint32(k)
+	// Below zero when the program gave two objects one name.
+	return uint32(max(n, 0)), uint32(max(k, 0))
 }
 
 func allocPD(c *conn, _ *request, a *answer) error {
@@ -152,7 +158,7 @@ func allocPD(c *conn, _ *request, a *answer) error {
 
 func deallocPD(c *conn, r *request, _ *answer) error {
 	h := r.u32(0)
-	pd, err := get[*device.PD](&c.objects, h)
+	pd, err := doomed[*device.PD](&c.objects, h)
 	if err != nil {
 		return err
 	}
@@ -170,8 +176,11 @@ func (r *request) ahAttr(gid, flow, index, hops, class, global, port int) (devic
 		DGID: device.GID(r.body[gid : gid+16]), FlowLabel: r.u32(flow) & 0xFFFFF, SGIDIndex: int(r.u8(index)),
 		HopLimit: r.u8(hops), TrafficClass: r.u8(class), Port: int(r.u8(port)),
 	}
-	if r.u8(global) == 0 {
-		return at, device.EINVAL
+	switch {
+	case at.Port != 1:
+		return at, refusal{fmt.Sprintf("port %d: the device has port 1", at.Port)}
+	case r.u8(global) == 0:
+		return at, refusal{"RoCE needs a GID index, add -g 1"}
 	}
 	return at, nil
 }
@@ -184,7 +193,7 @@ func createAH(c *conn, r *request, a *answer) error {
 	}
 	at, err := r.ahAttr(grh, grh+16, grh+20, grh+21, grh+22, rest+5, rest+6)
 	if err != nil {
-		return hinted{refusal{"address handle refused: RoCE needs a GID index, add -g 1"}}
+		return hinted{refusal{"address handle refused: " + err.Error()}}
 	}
 	ah, err := pd.CreateAH(at)
 	if err != nil {
@@ -198,7 +207,7 @@ func createAH(c *conn, r *request, a *answer) error {
 
 func destroyAH(c *conn, r *request, _ *answer) error {
 	h := r.u32(0)
-	ah, err := get[*device.AH](&c.objects, h)
+	ah, err := doomed[*device.AH](&c.objects, h)
 	if err != nil {
 		return err
 	}

@@ -15,7 +15,7 @@ import (
 const maxChannels = 1024
 
 func createCompChannel(c *conn, _ *request, a *answer) error {
-	if len(c.objects.channels) >= maxChannels {
+	if len(c.objects.channels)+c.objects.left >= maxChannels {
 		return emfile
 	}
 	p, end, err := newEventPipe()
@@ -36,7 +36,7 @@ func createCQ(c *conn, r *request, a *answer) error {
 	at := 8
 	if r.extended {
 		at = 0
-		if r.u32(at+20) != 0 { // comp_mask
+		if r.u32(at+20) != 0 || r.u32(at+28) != 0 { // comp_mask, reserved
 			return device.EINVAL
 		}
 		if r.u32(at+24) != 0 { // flags: timestamps, ignored overruns
@@ -84,15 +84,16 @@ func (q *completionQueue) notify() {
 	if q.channel == nil {
 		return
 	}
-	q.comp.Add(1)
 	var b [8]byte
 	le.PutUint64(b[:], q.user)
-	q.channel.send(b[:])
+	if q.channel.send(b[:]) {
+		q.comp.Add(1)
+	}
 }
 
 func destroyCQ(c *conn, r *request, a *answer) error {
 	h := r.u32(8)
-	q, err := get[*completionQueue](&c.objects, h)
+	q, err := doomed[*completionQueue](&c.objects, h)
 	if err != nil {
 		return err
 	}
@@ -103,7 +104,7 @@ func destroyCQ(c *conn, r *request, a *answer) error {
 	c.objects.remove(h)
 	c.arena.put(q.ring)
 	if q.channel != nil {
-		q.channel.leave()
+		c.objects.leave(q.channel)
 	}
 	a.core = le.AppendUint32(le.AppendUint32(nil, comp), async)
 	return nil

@@ -28,8 +28,7 @@ func regMR(c *conn, r *request, a *answer) error {
 	case length == 0, start+length < start, iova+length < iova, (start^iova)&4095 != 0:
 		return device.EINVAL
 	}
-	// Binding is a right without a use: there are no memory windows here yet.
-	access &^= accessOptional | accessHugeTLB | accessMWBind
+	access &^= accessOptional | accessHugeTLB
 	if !c.reach() {
 		return hinted{fmt.Errorf("reg_mr: the memory of process %d cannot be reached: it is not dumpable, or /proc is not mounted there: %w", c.pid, device.EPERM)}
 	}
@@ -58,11 +57,42 @@ func (c *conn) reach() bool {
 
 func deregMR(c *conn, r *request, _ *answer) error {
 	h := r.u32(0)
-	mr, err := get[*device.MR](&c.objects, h)
+	mr, err := doomed[*device.MR](&c.objects, h)
 	if err != nil {
 		return err
 	}
 	if err := mr.Dereg(); err != nil {
+		return err
+	}
+	c.objects.remove(h)
+	return nil
+}
+
+func allocMW(c *conn, r *request, a *answer) error {
+	pd, err := get[*device.PD](&c.objects, r.u32(8))
+	if err != nil {
+		return err
+	}
+	typ := device.MWType(r.u8(12))
+	if typ != device.MW1 && typ != device.MW2B {
+		return device.EINVAL
+	}
+	w, err := pd.AllocMW(typ)
+	if err != nil {
+		return err
+	}
+	a.core = le.AppendUint32(nil, c.objects.add(w))
+	a.core = le.AppendUint32(a.core, w.RKey())
+	return nil
+}
+
+func deallocMW(c *conn, r *request, _ *answer) error {
+	h := r.u32(0)
+	w, err := get[*device.MW](&c.objects, h)
+	if err != nil {
+		return err
+	}
+	if err := w.Dealloc(); err != nil {
 		return err
 	}
 	c.objects.remove(h)

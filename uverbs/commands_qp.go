@@ -12,8 +12,8 @@ func createQP(c *conn, r *request, a *answer) error {
 	at := 8
 	if r.extended {
 		at = 0
-		if r.u32(at+48) != 0 || len(r.body) >= 56 && r.u32(at+52) != 0 { // comp_mask, create_flags
-			return device.EOPNOTSUPP
+		if r.u8(at+47) != 0 || r.u32(at+48) != 0 { // reserved, comp_mask
+			return device.EINVAL
 		}
 	}
 	typ := device.QPType(r.u8(at + 45))
@@ -110,7 +110,7 @@ func (c *conn) setState(h uint32, q *queuePair) {
 
 func destroyQP(c *conn, r *request, a *answer) error {
 	h := r.u32(8)
-	q, err := get[*queuePair](&c.objects, h)
+	q, err := doomed[*queuePair](&c.objects, h)
 	if err != nil {
 		return err
 	}
@@ -163,7 +163,7 @@ func modifyQP(c *conn, r *request, a *answer) error {
 	}
 	if mask&device.AttrAV != 0 {
 		if at.AH, err = r.ahAttr(0, 16, 24, 25, 26, 30, 31); err != nil {
-			return hinted{refusal{at.State.String() + " refused: RoCE needs a GID index, add -g 1"}}
+			return hinted{refusal{at.State.String() + " refused: " + err.Error()}}
 		}
 	}
 	err = q.Modify(&at, mask)

@@ -19,7 +19,6 @@ const (
 	maxMcastGrp   = 8192
 	maxMcastQP    = 56
 	maxMcastTotal = 458752
-	maxMW         = 524287
 	maxPKeys      = 64
 )
 
@@ -40,7 +39,7 @@ func queryDevice(c *conn, _ *request, a *answer) error {
 	u32(int(d.VendorID), 0, 0, d.MaxQP, d.MaxQPWR, deviceCaps&0xFFFFFFFF, d.MaxSGE, d.MaxSGE)
 	u32(d.MaxCQ, d.MaxCQE, d.MaxMR, d.MaxPD)
 	u32(d.MaxRdAtom, 0, maxResRdAtom, d.MaxInitRd, 0, atomicHCA)
-	u32(0, 0, maxMW, 0, 0) // ee, rdd, mw, raw ipv6, raw ethertype
+	u32(0, 0, d.MaxMW, 0, 0) // ee, rdd, mw, raw ipv6, raw ethertype
 	u32(maxMcastGrp, maxMcastQP, maxMcastTotal, d.MaxAH, 0, 0)
 	u32(d.MaxSRQ, d.MaxSRQWR, d.MaxSRQSGE)
 	b = le.AppendUint16(b, maxPKeys)
@@ -52,8 +51,8 @@ func queryDevice(c *conn, _ *request, a *answer) error {
 // queryDeviceEx answers struct ib_uverbs_ex_query_device_resp, of which rxe fills nothing but
 // the flags behind that of the plain command.
 func queryDeviceEx(c *conn, r *request, a *answer) error {
-	if r.u32(0) != 0 {
-		return device.EINVAL // comp_mask
+	if r.u64(0) != 0 {
+		return device.EINVAL // comp_mask, reserved
 	}
 	if err := queryDevice(c, r, a); err != nil {
 		return err

@@ -72,7 +72,7 @@ func querySRQ(c *conn, r *request, a *answer) error {
 
 func destroySRQ(c *conn, r *request, a *answer) error {
 	h := r.u32(8)
-	s, err := get[*sharedReceives](&c.objects, h)
+	s, err := doomed[*sharedReceives](&c.objects, h)
 	if err != nil {
 		return err
 	}

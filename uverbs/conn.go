@@ -180,7 +180,7 @@ func (c *conn) hello(seq, version uint32, addr, value uint64, fds *[]int) error 
 	}
 	c.arena = a
 	c.mem = &process{pid: c.pid, lockFD: a.fd, memFD: -1}
-	if len(*fds) > 0 {
+	if len(*fds) > 0 && isProc((*fds)[0]) {
 		c.mem.memFD = (*fds)[0]
 		*fds = (*fds)[1:]
 	}

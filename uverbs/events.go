@@ -39,31 +39,32 @@ func newEventPipe() (p *eventPipe, end int, err error) {
 	return &eventPipe{tx: fds[0], rx: rx}, fds[1], nil
 }
 
-// send adds an event. It never blocks.
-func (p *eventPipe) send(rec []byte) {
+// send adds an event. It never blocks. It reports whether the program will find it.
+func (p *eventPipe) send(rec []byte) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.sendLocked(rec)
+	return p.sendLocked(rec)
 }
 
-func (p *eventPipe) sendLocked(rec []byte) {
+func (p *eventPipe) sendLocked(rec []byte) bool {
 	if p.closed {
-		return
+		return false
 	}
 	if len(p.later) == 0 {
 		err := unix.Sendto(p.tx, rec, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, nil)
 		if err != unix.EAGAIN {
-			return // sent, or nobody is there to read it
+			return err == nil // or nobody is there to read it
 		}
 	}
 	if len(p.later) == maxLater {
-		return // a program that arms again and again, and never reads
+		return false // a program that arms again and again, and never reads
 	}
 	p.later = append(p.later, bytes.Clone(rec))
 	if !p.waits {
 		p.waits = true
 		go p.drain()
 	}
+	return true
 }
 
 // drain sends what did not fit when there is room.
@@ -110,6 +111,15 @@ func (p *eventPipe) withdraw(mine func(rec []byte) bool) int {
 			kept = append(kept, bytes.Clone(rec))
 		}
 	}
+	p.unread(take)
+	for _, rec := range kept {
+		p.sendLocked(rec)
+	}
+	return n
+}
+
+// unread takes everything back.
+func (p *eventPipe) unread(take func(rec []byte)) {
 	if p.rx >= 0 {
 		var b [64]byte
 		for {
@@ -127,20 +137,27 @@ func (p *eventPipe) withdraw(mine func(rec []byte) bool) int {
 		take(rec)
 	}
 	p.later = nil
-	for _, rec := range kept {
-		p.sendLocked(rec)
-	}
-	return n
 }
 
-// hangUp drops the copy of the program's end: the program has closed its own.
-func (p *eventPipe) hangUp() {
+// hangUp drops the copy of the program's end: the program has closed its own. It returns the
+// events that nobody can read any more; none if another process has the end too.
+func (p *eventPipe) hangUp() (lost [][]byte) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.rx >= 0 {
-		unix.Close(p.rx)
-		p.rx = -1
+	if p.rx < 0 {
+		return nil
 	}
+	p.unread(func(rec []byte) { lost = append(lost, bytes.Clone(rec)) })
+	unix.Close(p.rx)
+	p.rx = -1
+	poll := []unix.PollFd{{Fd: int32(p.tx)}}
+	if n, err := unix.Poll(poll, 0); err == nil && n > 0 && poll[0].Revents&unix.POLLHUP != 0 {
+		return lost
+	}
+	for _, rec := range lost {
+		p.sendLocked(rec)
+	}
+	return nil
 }
 
 func (p *eventPipe) close() {

@@ -54,10 +54,7 @@ func Listen(path string, o ListenOptions) (*Listener, error) {
 		return nil, err
 	}
 	l := &Listener{path: path, tmp: filepath.Join(folder(path), "s")}
-	err := os.Mkdir(folder(path), 0o755)
-	if err == nil {
-		err = os.Chmod(folder(path), 0o755) // whatever the umask
-	}
+	err := os.Mkdir(folder(path), 0o700) // nobody else's until the socket has its mode
 	if err == nil {
 		err = l.library()
 	}
@@ -72,6 +69,9 @@ func Listen(path string, o ListenOptions) (*Listener, error) {
 		}
 		if err == nil {
 			err = os.Chmod(l.tmp, o.Mode)
+		}
+		if err == nil {
+			err = os.Chmod(folder(path), 0o755) // whatever the umask
 		}
 	}
 	if err != nil {
@@ -119,7 +119,7 @@ func clearFolder(path string) error {
 		err = fmt.Errorf("%s is not a folder", dir)
 	}
 	if err == nil {
-		err = errors.Join(os.RemoveAll(SysfsPath(path)), os.RemoveAll(LibraryPath(path)), os.RemoveAll(filepath.Join(dir, "s")))
+		err = errors.Join(os.RemoveAll(SysfsPath(path)), os.RemoveAll(LibraryPath(path)), os.RemoveAll(LibraryPath(path)+"~"), os.RemoveAll(filepath.Join(dir, "s")))
 	}
 	if err == nil {
 		err = os.Remove(dir)

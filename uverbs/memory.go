@@ -18,8 +18,8 @@ import (
 //
 // process_vm_readv and its pair are a little faster and respect the protection of
 // pages, but name a process, which may fork, end or start another program. So they are used
-// only while the process holds the record lock that it took on the memfd, which it loses with any of
-// these. Otherwise its /proc/self/mem is used, which names the address space itself.
+// only while the process holds the record lock that it took on the memfd, which an honest one loses with any
+// of these, and by a daemon that may not trace everybody. Otherwise its /proc/self/mem is used, which names the address space itself.
 type process struct {
 	pid    int
 	lockFD int // the arena's memfd
@@ -27,6 +27,22 @@ type process struct {
 	vm     atomic.Bool
 	mu     sync.Mutex // atomics
 	pool   sync.Pool  // *vectors
+}
+
+// tracesAll reports whether the daemon may trace processes that are not its user's. It must not use
+// process_vm_* then: the record lock survives an execve that keeps the memfd open, and what runs after it
+// may be set-uid. Without the capability the kernel refuses that.
+var tracesAll = sync.OnceValue(func() bool {
+	h := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var d [2]unix.CapUserData
+	return unix.Capget(&h, &d[0]) != nil || d[0].Effective&(1<<unix.CAP_SYS_PTRACE) != 0
+})
+
+// isProc reports whether a file is one of /proc, as that of a memory is. Others could be served by
+// the program itself, and hold up whoever reads them.
+func isProc(fd int) bool {
+	var st unix.Statfs_t
+	return unix.Fstatfs(fd, &st) == nil && st.Type == unix.PROC_SUPER_MAGIC
 }
 
 // vectors are the arguments of one call.
@@ -43,7 +59,7 @@ const maxVectors = 1024
 func (p *process) probe(addr, value uint64) bool {
 	var b [8]byte
 	e := []transport.Extent{{VA: addr, Buf: b[:]}}
-	if p.pid > 0 && p.holdsLock() && p.vmReadWrite(e, false) == nil && binary.NativeEndian.Uint64(b[:]) == value {
+	if p.pid > 0 && !tracesAll() && p.holdsLock() && p.vmReadWrite(e, false) == nil && binary.NativeEndian.Uint64(b[:]) == value {
 		p.vm.Store(true)
 		return true
 	}

@@ -6,6 +6,8 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/softnic/softnic/device"
 )
 
@@ -18,6 +20,7 @@ type table struct {
 	next     uint32
 	channels map[uint32]*channel // by the id that the library knows
 	nextID   uint32
+	left     int      // channels that the program has closed and queues are still on
 	events   sync.Map // *device.QP and *device.CQ to *counted: for asynchronous events
 }
 
@@ -56,6 +59,18 @@ func get[T any](t *table, h uint32) (o T, err error) {
 		return o, device.EINVAL
 	}
 	return o, nil
+}
+
+// doomed is get for a command that destroys: there ENOENT says that nothing has the handle
+// (rdma_core.c:lookup_get_idr_uobject).
+func doomed[T any](t *table, h uint32) (o T, err error) {
+	t.mu.RLock()
+	_, there := t.objects[h]
+	t.mu.RUnlock()
+	if !there {
+		return o, device.Errno(unix.ENOENT)
+	}
+	return get[T](t, h)
 }
 
 // addressHandle is how rings resolve one.
@@ -115,17 +130,27 @@ func (t *table) find(fd int) *channel {
 // closeChannel handles that the program has closed its end.
 func (t *table) closeChannel(id uint32, ch *channel) {
 	ch.closed = true
-	ch.hangUp()
 	delete(t.channels, id)
+	for _, rec := range ch.hangUp() {
+		for _, o := range t.objects {
+			if q, ok := o.(*completionQueue); ok && q.channel == ch && q.user == le.Uint64(rec) {
+				q.comp.Add(-1) // never reported
+				break
+			}
+		}
+	}
 	if ch.uses == 0 {
 		ch.close()
+	} else {
+		t.left++
 	}
 }
 
 // leave takes a completion queue off its channel.
-func (ch *channel) leave() {
+func (t *table) leave(ch *channel) {
 	if ch.uses--; ch.uses == 0 && ch.closed {
 		ch.close()
+		t.left--
 	}
 }
 
@@ -136,7 +161,7 @@ func (t *table) release(a *arena) {
 		case *completionQueue:
 			a.put(o.ring)
 			if o.channel != nil {
-				o.channel.leave()
+				t.leave(o.channel)
 			}
 		case *queuePair:
 			a.put(o.sq)

@@ -121,6 +121,16 @@ const (
 	wqeCompare  = 32 // atomics
 	wqeSwap     = 40
 	wqeAtomKey  = 48
+	wqeMWAddr   = 24 // binding a window
+	wqeMWLength = 32
+	wqeMWMRKey  = 40
+	wqeMWKey    = 44
+	wqeMWNewKey = 48
+	wqeMWAccess = 52
+	wqeFlushLen = 32 // FLUSH
+	wqeFlushKey = 36
+	wqeFlushTyp = 40
+	wqeFlushLvl = 41
 	wqeUDQPN    = 24
 	wqeUDQKey   = 28
 	wqeUDAHNum  = 36
@@ -173,6 +183,22 @@ func (r *sendRing) decode(b []byte, wr *device.SendWR) device.Status {
 		if a := r.ah(le.Uint32(b[wqeUDAHNum:])); a != nil {
 			wr.AH = a
 		}
+	case wr.Op == transport.OpBindMW:
+		wr.Bind = transport.BindWR{
+			Window: le.Uint32(b[wqeMWKey:]), NewKey: le.Uint32(b[wqeMWNewKey:]), MRKey: le.Uint32(b[wqeMWMRKey:]),
+			Addr: le.Uint64(b[wqeMWAddr:]), Length: le.Uint64(b[wqeMWLength:]), Access: device.Access(le.Uint32(b[wqeMWAccess:])),
+		}
+		return device.StatusSuccess
+	case wr.Op == transport.OpFlush:
+		wr.RemoteAddr, wr.RKey, wr.FlushLen = le.Uint64(b[wqeRemote:]), le.Uint32(b[wqeFlushKey:]), le.Uint32(b[wqeFlushLen:])
+		wr.FlushType, wr.FlushLevel = transport.FlushType(b[wqeFlushTyp]), transport.FlushLevel(b[wqeFlushLvl])
+		return device.StatusSuccess
+	case wr.Op == transport.OpAtomicWrite:
+		// Its 8 bytes stand where entries would.
+		wr.RemoteAddr, wr.RKey = le.Uint64(b[wqeRemote:]), le.Uint32(b[wqeRKey:])
+		wr.Flags |= device.Inline
+		wr.InlineData = append(wr.InlineData, b[sendWQELen:sendWQELen+8]...)
+		return device.StatusSuccess
 	case wr.Op == transport.OpCompareSwap, wr.Op == transport.OpFetchAdd:
 		wr.RemoteAddr, wr.RKey = le.Uint64(b[wqeRemote:]), le.Uint32(b[wqeAtomKey:])
 		wr.CompareAdd, wr.Swap = le.Uint64(b[wqeCompare:]), le.Uint64(b[wqeSwap:])

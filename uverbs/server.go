@@ -39,6 +39,10 @@ type Server struct {
 // descriptors of the daemon.
 const maxPerUser = 4096
 
+// maxConns bounds all of them, so that what they map stays below what a process may map: arenaLimit, in a
+// few pieces, for each.
+const maxConns = 6000
+
 // NewServer returns a server for a device, which it does not close. It fills the folder of l,
 // keeps its addresses up to date, and shows the socket: programs can connect from then on, and are
 // served when Serve runs. Close closes l, which is closed here after an error.
@@ -93,7 +97,7 @@ func (s *Server) add(sock *net.UnixConn) {
 	c.pid, c.uid = peer(c.raw.conn)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed || s.perUser[c.uid] >= maxPerUser {
+	if s.closed || len(s.conns) >= maxConns || s.perUser[c.uid] >= maxPerUser {
 		sock.Close()
 		return
 	}

@@ -8,13 +8,9 @@ import (
 
 // execute handles the request at the expected PSN.
 func (r *responder) execute(now transport.Time, psn bth.PSN, v *wire.View) wire.Fault {
-	b := v.BTH()
 	i := v.Info
-	if !i.Known() || !r.in.InSequence(i.Flags) || !executable(b.Opcode().Operation()) {
-		return r.refuse(now, psn, bth.NakInvalidRequest, transport.StatusRemoteInvalidReq, transport.EventQPReqErr)
-	}
-	if !r.allowed(i.Flags) {
-		return r.refuse(now, psn, bth.NakInvalidRequest, transport.StatusRemoteInvalidReq, transport.EventQPReqErr)
+	if !i.Known() || !r.in.InSequence(i.Flags) || !r.allowed(v) {
+		return r.badRequest(now, psn)
 	}
 	if i.Has(bth.Recv) && !r.held {
 		if !r.m.Recv.Queue.Fetch(&r.recv) {
@@ -31,23 +27,46 @@ func (r *responder) execute(now transport.Time, psn bth.PSN, v *wire.View) wire.
 		return r.read(now, psn, v)
 	case i.Has(bth.Write):
 		return r.write(now, psn, v)
+	case i.Has(bth.Send):
+		return r.send(now, psn, v)
 	}
-	return r.send(now, psn, v)
+	return r.ask(now, psn, v)
 }
 
-// executable reports whether this engine executes an assigned operation.
-func executable(op bth.Operation) bool { return op <= bth.ReadRequest }
-
 // allowed checks the access rights of the queue pair, before any key.
-func (r *responder) allowed(f bth.Flags) bool {
-	a := r.m.Attr
+func (r *responder) allowed(v *wire.View) bool {
+	a, f := r.m.Attr, v.Info.Flags
 	switch {
+	case f&bth.Send != 0:
+		return true
 	case f&bth.Write != 0:
 		return a.Access&transport.RemoteWrite != 0
+	case a.MaxDestRdAtomic == 0:
+		return false
 	case f&bth.Read != 0:
-		return a.Access&transport.RemoteRead != 0 && a.MaxDestRdAtomic > 0
+		return a.Access&transport.RemoteRead != 0
+	case f&bth.Atomic != 0:
+		return a.Access&transport.RemoteAtomic != 0
+	case v.BTH().Opcode().Operation() == bth.AtomicWrite:
+		return a.Access&transport.RemoteWrite != 0
 	}
-	return true
+	return a.Access&flushAccess(bth.FETH(v.Header(bth.HFETH))) == flushAccess(bth.FETH(v.Header(bth.HFETH)))
+}
+
+// flushAccess returns the rights that a FLUSH needs.
+func flushAccess(h bth.FETH) (a transport.Access) {
+	if h.Placement()&int(transport.FlushGlobal) != 0 {
+		a |= transport.FlushGlobalAccess
+	}
+	if h.Placement()&int(transport.FlushPersistent) != 0 {
+		a |= transport.FlushPersistentAccess
+	}
+	return a
+}
+
+// badRequest refuses a request that is against the rules.
+func (r *responder) badRequest(now transport.Time, psn bth.PSN) wire.Fault {
+	return r.refuse(now, psn, bth.NakInvalidRequest, transport.StatusRemoteInvalidReq, transport.EventQPReqErr)
 }
 
 // badLength refuses a packet whose lengths contradict each other.
@@ -90,6 +109,16 @@ func (r *responder) send(now transport.Time, psn bth.PSN, v *wire.View) wire.Fau
 		r.m.Counters.RDMARecvs.Inc()
 		wc := transport.WC{Op: transport.WCRecv, ByteLen: uint32(r.got), SrcQP: r.m.Attr.DestQPN}
 		transport.Immediate(&wc, v)
+		if h := v.Header(bth.HIETH); h != nil {
+			wc.Imm, wc.Flags = bth.IETH(h).RKey(), wc.Flags|transport.WCWithInv
+			if !r.m.Host.Invalidate(wc.Imm, true) {
+				// The message has arrived and is acknowledged; the key is our program's affair.
+				r.executed(psn, v)
+				r.finish(transport.WC{Status: transport.StatusRemoteInvalidReq}, false)
+				r.m.fail(now)
+				return wire.OK
+			}
+		}
 		if !r.finish(wc, v.BTH().Solicited()) {
 			return r.overrun(now)
 		}
@@ -115,7 +144,7 @@ func (r *responder) write(now transport.Time, psn bth.PSN, v *wire.View) wire.Fa
 		va, rkey, size = h.VA(), h.RKey(), uint64(h.Length())
 		left = size
 		if size > transport.MaxMessage {
-			return r.refuse(now, psn, bth.NakInvalidRequest, transport.StatusRemoteInvalidReq, transport.EventQPReqErr)
+			return r.badRequest(now, psn)
 		}
 	}
 	// The lengths of the packets must add up to the length in the RETH, with
@@ -178,14 +207,14 @@ func (r *responder) read(now transport.Time, psn bth.PSN, v *wire.View) wire.Fau
 	case h.Length() > transport.MaxMessage, n > maxOutstanding, r.saved.busy():
 		// One more than max_dest_rd_atomic can be told only while the oldest
 		// still has responses to send (roce.md B.5).
-		return r.refuse(now, psn, bth.NakInvalidRequest, transport.StatusRemoteInvalidReq, transport.EventQPReqErr)
+		return r.badRequest(now, psn)
 	case h.Length() > 0 && !r.reachable(h.RKey(), h.VA(), uint64(h.Length()), transport.RemoteRead):
 		return r.noAccess(now, psn)
 	}
 	r.m.Counters.RxReadRequests.Inc()
-	res := resource{first: psn, place: r.psns, packets: n, va: h.VA(), rkey: h.RKey(), length: h.Length(), busy: true}
+	res := resource{op: v.BTH().Opcode(), first: psn, place: r.psns, packets: n, va: h.VA(), rkey: h.RKey(), length: h.Length(), busy: true}
 	r.advance(n, true)
 	id := r.saved.add(res)
-	r.out.push(reply{read: true, res: res, id: id, psn: psn, msn: r.msn, until: n})
+	r.out.push(reply{kind: replyRead, res: res, id: id, psn: psn, msn: r.msn, until: n})
 	return wire.OK
 }

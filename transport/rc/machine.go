@@ -22,10 +22,11 @@ type Config struct {
 // Machine is a reliable connection queue pair.
 type Machine struct {
 	Config
-	req requester
-	rsp responder
-	scr transport.Scratch
-	wc  transport.WC // the completion being published; a local one would be allocated
+	req  requester
+	rsp  responder
+	scr  transport.Scratch
+	word [8]byte      // the result of an atomic on its way
+	wc   transport.WC // the completion being published; a local one would be allocated
 }
 
 var _ transport.Engine = (*Machine)(nil)
@@ -141,7 +142,11 @@ func (m *Machine) fail(now transport.Time) {
 
 // head writes a BTH and counts nothing.
 func (m *Machine) head(t *transport.Tx, op bth.Operation, psn bth.PSN, ackReq, solicited bool) []byte {
-	o := bth.Make(bth.RC, op)
+	return m.headOf(t, bth.Make(bth.RC, op), psn, ackReq, solicited)
+}
+
+// headOf is head for an opcode of any service.
+func (m *Machine) headOf(t *transport.Tx, o bth.Opcode, psn bth.PSN, ackReq, solicited bool) []byte {
 	t.Path = m.Attr.Path
 	t.Len = o.Info().Len
 	t.Pad = -t.Size & 3

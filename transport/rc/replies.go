@@ -6,15 +6,24 @@ import (
 	"github.com/softnic/softnic/wire/bth"
 )
 
+// replyKind is what a reply sends.
+type replyKind uint8
+
+const (
+	replyAck    replyKind = iota // an ACK or NAK
+	replyRead                    // READ responses; an empty one also answers FLUSH and ATOMIC WRITE
+	replyAtomic                  // an atomic acknowledge
+)
+
 // reply is one entry of the ordered response queue: an acknowledgement, or the
-// responses of a READ that are still to be sent.
+// responses of a READ or atomic that are still to be sent.
 type reply struct {
+	kind     replyKind
 	syndrome bth.Syndrome
-	psn      bth.PSN // of the ACK or NAK, or of the next READ response
+	psn      bth.PSN // of the ACK or NAK, or of the next response
 	msn      uint32
 
-	read  bool
-	res   resource // what is read
+	res   resource // what is read, or the original value
 	id    uint32   // which saved resource it answers
 	sent  int      // response packets that are out, from the start of res
 	until int      // responses to send, from the start of res
@@ -48,6 +57,16 @@ func (q *replies) push(e reply) {
 	*q.at(q.n - 1) = e
 }
 
+// insert adds an answer to a duplicate, in PSN order: what the peer misses must not wait behind
+// answers to later requests, which it can only drop until then.
+func (q *replies) insert(e reply) {
+	q.push(e)
+	for i := q.n - 1; i > 0 && e.psn.Before(q.at(i-1).psn); i-- {
+		a, b := q.at(i-1), q.at(i)
+		*a, *b = *b, *a
+	}
+}
+
 func (q *replies) pop() {
 	q.base++
 	q.n--
@@ -70,7 +89,7 @@ func (r *responder) reply(e reply) {
 	if n := r.out.n; n > 0 {
 		last := r.out.at(n - 1)
 		switch {
-		case last.read:
+		case last.kind != replyAck:
 		case last.syndrome.IsAck() && e.syndrome.IsAck():
 			*last = e
 			return
@@ -95,12 +114,14 @@ func (r *responder) silence() { r.out = replies{q: r.out.q} }
 func (r *responder) pump(now transport.Time, high int) {
 	for r.out.n > 0 && r.m.Tx.Len() < high {
 		e := r.out.at(0)
-		if !e.read {
+		if e.kind == replyAck {
 			r.emitAck(e)
 			r.out.pop()
 			continue
 		}
-		if !r.emitRead(e) {
+		if e.kind == replyAtomic {
+			r.emitAtomic(e)
+		} else if !r.emitRead(e) {
 			// The memory is gone: the NAK names the first response that is
 			// missing, and nothing follows it.
 			r.lost(now, e.psn)
@@ -129,6 +150,18 @@ func (r *responder) emitAck(e *reply) {
 	t := r.m.Tx.Add()
 	bth.AETH(r.m.head(t, bth.Acknowledge, e.psn, false, false)).Put(e.syndrome, e.msn)
 	t.Cause = wire.Reply
+}
+
+func (r *responder) emitAtomic(e *reply) {
+	t := r.m.Tx.Add()
+	ext := r.m.head(t, bth.AtomicAcknowledge, e.psn, false, false)
+	bth.AETH(ext).Put(bth.AckUnlimited, e.msn)
+	bth.AtomicAckETH(ext[4:]).Put(e.res.value)
+	t.Cause = wire.Reply
+	if e.again {
+		t.Cause = wire.Replay
+	}
+	e.sent++
 }
 
 // emitRead sends one READ response; false when the memory cannot be read.

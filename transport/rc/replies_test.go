@@ -77,6 +77,12 @@ func (s *side) Local(_ uint32, va uint64, n int, _ transport.Access) (transport.
 func (s *side) Remote(_ uint32, va, n uint64, _ transport.Access) (transport.Region, bool) {
 	return s.mem, va+n <= uint64(len(s.mem))
 }
+func (s *side) Invalidate(uint32, bool) bool   { return true }
+func (s *side) Bind(*transport.BindWR) bool    { return true }
+func (s *side) Register(*transport.RegWR) bool { return true }
+func (s *side) FlushMemory(uint32, uint64, uint64, transport.FlushLevel, transport.FlushType) bool {
+	return true
+}
 func (s *side) PathOf(transport.AddressHandle) *wire.Path { return nil }
 func (s *side) SendDone(wc *transport.WC)                 { s.done = append(s.done, *wc) }
 func (s *side) Raise(transport.Event)                     {}

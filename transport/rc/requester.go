@@ -38,7 +38,13 @@ type wqe struct {
 }
 
 func (w *wqe) last() bth.PSN { return w.first.Add(w.packets - 1) }
-func (w *wqe) isRead() bool  { return w.wr.Op == transport.OpRead }
+func (w *wqe) isRead() bool  { return w.wr.Op == transport.OpRead || w.wr.Op == transport.OpReadInv }
+
+// asks reports whether nothing but a response of its own completes the request. Such requests
+// are limited by the initiator depth.
+func (w *wqe) asks() bool {
+	return w.isRead() || w.wr.Op.IsAtomic() || w.wr.Op == transport.OpFlush || w.wr.Op == transport.OpAtomicWrite
+}
 
 // requester is the send half. Requests live in a ring from fetch to
 // completion: [0, cur) are sent in whole, cur is being sent, the rest waits.
@@ -107,8 +113,11 @@ func (r *requester) fetch() bool {
 		return false
 	}
 	wr := w.wr
-	*w = wqe{wr: wr, status: st, length: wr.Len(), ssn: r.ssn + 1}
-	r.ssn++
+	*w = wqe{wr: wr, status: st, length: wr.Len()}
+	if !wr.Op.IsLocal() {
+		r.ssn++
+	}
+	w.ssn = r.ssn
 	r.n++
 	return true
 }
@@ -142,6 +151,12 @@ func (r *requester) send(now transport.Time) {
 			}
 			return
 		}
+		if w.wr.Op.IsLocal() {
+			if !r.local(w) {
+				return
+			}
+			continue
+		}
 		if w.packets == 0 && !r.admit(w) {
 			return
 		}
@@ -154,8 +169,11 @@ func (r *requester) send(now transport.Time) {
 // admit decides whether a request may start, and assigns its PSNs.
 func (r *requester) admit(w *wqe) bool {
 	a := r.m.Attr
-	n := transport.Packets(w.length, a.PathMTU)
-	if w.wr.Flags&transport.Fence != 0 && r.reading > 0 {
+	n := 1
+	if w.isRead() || transport.Segmented(w.wr.Op) {
+		n = transport.Packets(w.length, a.PathMTU)
+	}
+	if r.fenced(w) {
 		return false
 	}
 	if r.limited && w.wr.Op.Consumes() && int32(w.ssn-r.limit) > 0 {
@@ -165,7 +183,7 @@ func (r *requester) admit(w *wqe) bool {
 		}
 		r.beyond = w.ssn
 	}
-	if w.isRead() {
+	if w.asks() {
 		if r.reading >= a.MaxRdAtomic {
 			return false
 		}
@@ -180,6 +198,34 @@ func (r *requester) admit(w *wqe) bool {
 	return true
 }
 
+// fenced reports whether w waits for earlier READs and atomics.
+func (r *requester) fenced(w *wqe) bool { return w.wr.Flags&transport.Fence != 0 && r.reading > 0 }
+
+// local executes a request that sends nothing, in its turn; false when it must wait: a local
+// invalidate for all requests before it, the others for their fence.
+func (r *requester) local(w *wqe) bool {
+	if r.fenced(w) || w.wr.Op == transport.OpLocalInv && r.cur != r.oldest() {
+		return false
+	}
+	ok := false
+	switch w.wr.Op {
+	case transport.OpLocalInv:
+		ok = r.m.Host.Invalidate(w.wr.Imm, false)
+	case transport.OpBindMW:
+		ok = r.m.Host.Bind(&w.wr.Bind)
+	case transport.OpRegMR:
+		ok = r.m.Host.Register(&w.wr.Reg)
+	}
+	if !ok {
+		w.status = transport.StatusMWBind
+		return true // send sees the status
+	}
+	w.done = true
+	r.cur++
+	r.complete()
+	return true
+}
+
 // sendPacket emits the next packet of w; false when it must wait.
 func (r *requester) sendPacket(now transport.Time, w *wqe) bool {
 	a := r.m.Attr
@@ -191,6 +237,14 @@ func (r *requester) sendPacket(now transport.Time, w *wqe) bool {
 	flight := r.next.Sub(r.una)
 	if flight >= r.window || flight >= maxOutstanding {
 		return false
+	}
+	if w.asks() {
+		if st := r.sendAsk(w); st != transport.StatusSuccess {
+			w.status = st
+			return true
+		}
+		r.sent1(now, w, 1)
+		return true
 	}
 	lastOne := r.off == w.packets-1
 	ar := lastOne || r.sinceAR+1 >= ackEvery || flight+1 >= r.window
@@ -241,9 +295,18 @@ func (r *requester) mark(t *transport.Tx, w *wqe) {
 	}
 }
 
+// Asks reports whether an operation is answered by a response of its own, and so takes
+// initiator depth.
+func Asks(op transport.WROp) bool {
+	w := wqe{wr: transport.SendWR{Op: op}}
+	return w.asks()
+}
+
 // Executes reports whether the engine can execute an operation. A queue
 // refuses the others before they reach the engine.
-func Executes(op transport.WROp) bool { return transport.Segmented(op) || op == transport.OpRead }
+func Executes(op transport.WROp) bool {
+	return transport.Segmented(op) || Asks(op) || op.IsLocal()
+}
 
 // headers writes the headers of a SEND or WRITE packet.
 func (r *requester) headers(t *transport.Tx, w *wqe, lastOne, ar bool) {
@@ -259,6 +322,35 @@ func (r *requester) sendRead(w *wqe) {
 	bth.RETH(r.m.head(t, bth.ReadRequest, r.next, true, false)).Put(w.wr.RemoteAddr+done, w.wr.RKey, uint32(w.length-done))
 	r.mark(t, w)
 	r.sinceAR = 0
+}
+
+// sendAsk emits an atomic, a FLUSH or an ATOMIC WRITE: one packet that a response answers.
+func (r *requester) sendAsk(w *wqe) transport.Status {
+	wr := &w.wr
+	t := r.m.Tx.Add()
+	switch wr.Op {
+	case transport.OpCompareSwap:
+		bth.AtomicETH(r.m.head(t, bth.CompareSwap, r.next, true, false)).Put(wr.RemoteAddr, wr.RKey, wr.Swap, wr.CompareAdd)
+	case transport.OpFetchAdd:
+		bth.AtomicETH(r.m.head(t, bth.FetchAdd, r.next, true, false)).Put(wr.RemoteAddr, wr.RKey, wr.CompareAdd, 0)
+	case transport.OpMaskedCompareSwap:
+		bth.MaskedETH(r.m.headOf(t, bth.MaskedCompareSwap, r.next, true, false)).Put(wr.RemoteAddr, wr.RKey, wr.Swap, wr.CompareAdd, wr.SwapMask, wr.CompareAddMask)
+	case transport.OpMaskedFetchAdd:
+		bth.AtomicETH(r.m.headOf(t, bth.MaskedFetchAdd, r.next, true, false)).Put(wr.RemoteAddr, wr.RKey, wr.CompareAdd, wr.CompareAddMask)
+	case transport.OpFlush:
+		ext := r.m.head(t, bth.Flush, r.next, true, false)
+		bth.FETH(ext).Put(int(wr.FlushLevel), int(wr.FlushType))
+		bth.RETH(ext[4:]).Put(wr.RemoteAddr, wr.RKey, wr.FlushLen)
+	case transport.OpAtomicWrite:
+		if st := transport.Gather(r.m.Host, t, wr, 0, 8); st != transport.StatusSuccess {
+			r.m.Tx.DropLast()
+			return st
+		}
+		bth.RETH(r.m.head(t, bth.AtomicWrite, r.next, true, false)).Put(wr.RemoteAddr, wr.RKey, 8)
+	}
+	r.mark(t, w)
+	r.sinceAR = 0
+	return transport.StatusSuccess
 }
 
 // sent takes back the reference that a packet held on its request. A packet that was

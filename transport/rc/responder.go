@@ -58,7 +58,11 @@ func (r *responder) receive(now transport.Time, v *wire.View) wire.Fault {
 // touched again; a READ is read again, after its key was looked up again.
 func (r *responder) duplicate(psn bth.PSN, v *wire.View) wire.Fault {
 	r.m.Counters.DuplicateRequest.Inc()
-	if v.BTH().Opcode().Operation() != bth.ReadRequest {
+	f := v.Info.Flags
+	if v.Info.Known() && f&(bth.Send|bth.Write|bth.Read) == 0 {
+		return r.repeat(psn, v)
+	}
+	if f&bth.Read == 0 {
 		if v.Info.Known() {
 			p := r.acknowledgeable()
 			if p.Before(psn) {
@@ -69,7 +73,7 @@ func (r *responder) duplicate(psn bth.PSN, v *wire.View) wire.Fault {
 		return wire.Duplicate
 	}
 	res, id := r.saved.find(r.place(psn))
-	if res == nil {
+	if res == nil || res.op != v.BTH().Opcode() {
 		return wire.DuplicateUnserved
 	}
 	h := bth.RETH(v.Header(bth.HRETH))
@@ -83,7 +87,7 @@ func (r *responder) duplicate(psn bth.PSN, v *wire.View) wire.Fault {
 	n := r.responses(h.Length())
 	for i := range r.out.n {
 		e := r.out.at(i)
-		if !e.read || e.id != id {
+		if e.kind != replyRead || e.id != id {
 			continue
 		}
 		if skip >= e.sent && skip+n <= e.until {
@@ -96,13 +100,7 @@ func (r *responder) duplicate(psn bth.PSN, v *wire.View) wire.Fault {
 	}
 	again := *res
 	again.length = uint32(off) + h.Length()
-	r.out.push(reply{read: true, res: again, id: id, psn: psn, msn: r.msn, sent: skip, start: skip, until: skip + n, again: true})
-	// In PSN order: what the peer misses must not wait behind answers to later
-	// requests, which it can only drop until then.
-	for i := r.out.n - 1; i > 0 && psn.Before(r.out.at(i-1).psn); i-- {
-		a, b := r.out.at(i-1), r.out.at(i)
-		*a, *b = *b, *a
-	}
+	r.out.insert(reply{kind: replyRead, res: again, id: id, psn: psn, msn: r.msn, sent: skip, start: skip, until: skip + n, again: true})
 	return wire.Duplicate
 }
 

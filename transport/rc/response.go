@@ -1,6 +1,8 @@
 package rc
 
 import (
+	"encoding/binary"
+
 	"github.com/softnic/softnic/transport"
 	"github.com/softnic/softnic/wire"
 	"github.com/softnic/softnic/wire/bth"
@@ -20,8 +22,8 @@ func (r *requester) receive(now transport.Time, v *wire.View) wire.Fault {
 	case bth.Acknowledge:
 		a := bth.AETH(v.Header(bth.HAETH))
 		return r.acknowledge(now, psn, a.Syndrome(), a.MSN())
-	case bth.ReadResponseFirst, bth.ReadResponseMiddle, bth.ReadResponseLast, bth.ReadResponseOnly:
-		return r.readResponse(now, psn, v)
+	case bth.ReadResponseFirst, bth.ReadResponseMiddle, bth.ReadResponseLast, bth.ReadResponseOnly, bth.AtomicAcknowledge:
+		return r.response(now, psn, v)
 	}
 	return r.badResponse(now)
 }
@@ -37,7 +39,10 @@ func (r *requester) answered(now transport.Time, psn bth.PSN) {
 	moved := false
 	for i := r.oldest(); i < r.n; i++ {
 		w := r.at(i)
-		if w.packets == 0 || w.isRead() || psn.Before(w.first) {
+		if w.done {
+			continue // a local request between others
+		}
+		if w.packets == 0 || w.asks() || psn.Before(w.first) {
 			break
 		}
 		if psn.Before(w.last()) {
@@ -127,8 +132,8 @@ func (r *requester) credits(s bth.Syndrome, msn uint32) {
 	}
 }
 
-// readResponse takes one response packet of the READ that is due.
-func (r *requester) readResponse(now transport.Time, psn bth.PSN, v *wire.View) wire.Fault {
+// response takes a response packet of the READ, atomic, FLUSH or ATOMIC WRITE that is due.
+func (r *requester) response(now transport.Time, psn bth.PSN, v *wire.View) wire.Fault {
 	defer r.complete()
 	if psn != r.una {
 		r.answered(now, psn.Prev())
@@ -137,34 +142,56 @@ func (r *requester) readResponse(now transport.Time, psn bth.PSN, v *wire.View) 
 		}
 	}
 	i := r.oldest()
-	if i == r.n || !r.at(i).isRead() || !r.at(i).sent {
+	if i == r.n || !r.at(i).asks() || !r.at(i).sent {
 		return r.badResponse(now)
 	}
 	w := r.at(i)
-	left := w.packets - w.got
-	if !fits(v.BTH().Opcode().Operation(), w, left) {
-		return r.badResponse(now)
-	}
 	if a := v.Header(bth.HAETH); a != nil && !bth.AETH(a).Syndrome().IsAck() {
 		return r.badResponse(now)
 	}
-	mtu := uint64(r.m.Attr.PathMTU)
-	at := uint64(w.got) * mtu
-	if uint64(len(v.Payload)) != min(mtu, w.length-at) {
+	st, ok := r.take(w, v)
+	if !ok {
 		return r.badResponse(now)
 	}
-	if !r.m.scatter(w.wr.SGE, at, v.Payload) {
-		r.abort(now, transport.StatusLocalProtection)
+	if st != transport.StatusSuccess {
+		r.abort(now, st)
 		return wire.LocalMemory
 	}
 	w.got++
 	r.una = psn.Next()
 	if w.got == w.packets {
-		w.done = true
 		r.reading--
+		if w.wr.Op == transport.OpReadInv && !r.m.Host.Invalidate(w.wr.SGE[0].LKey, false) {
+			r.abort(now, transport.StatusMWBind)
+			return wire.OK
+		}
+		w.done = true
 	}
 	r.progress(now)
 	return wire.OK
+}
+
+// take stores what a response brings; ok is false when it cannot be one of w.
+func (r *requester) take(w *wqe, v *wire.View) (st transport.Status, ok bool) {
+	op := v.BTH().Opcode().Operation()
+	switch {
+	case w.wr.Op.IsAtomic():
+		if op != bth.AtomicAcknowledge {
+			return 0, false
+		}
+		binary.NativeEndian.PutUint64(r.m.word[:], bth.AtomicAckETH(v.Header(bth.HAtomicAckETH)).Original())
+		return r.m.scatter(w.wr.SGE, 0, r.m.word[:]), true
+	case op == bth.AtomicAcknowledge:
+		return 0, false
+	case !w.isRead(): // FLUSH and ATOMIC WRITE
+		return transport.StatusSuccess, op == bth.ReadResponseOnly && len(v.Payload) == 0
+	}
+	mtu := uint64(r.m.Attr.PathMTU)
+	at := uint64(w.got) * mtu
+	if !fits(op, w, w.packets-w.got) || uint64(len(v.Payload)) != min(mtu, w.length-at) {
+		return 0, false
+	}
+	return r.m.scatter(w.wr.SGE, at, v.Payload), true
 }
 
 // fits reports whether a response opcode may stand where left responses of w
@@ -183,8 +210,10 @@ func fits(op bth.Operation, w *wqe, left int) bool {
 	return left == 1 && (begin || w.again)
 }
 
-// scatter stores b at offset from of a scatter list; false when an entry
-// cannot be written.
-func (m *Machine) scatter(l []transport.SGE, from uint64, b []byte) bool {
-	return transport.Scatter(m.Host, l, from, b, &m.scr) == transport.StatusSuccess
+// scatter stores b at offset from of a scatter list.
+func (m *Machine) scatter(l []transport.SGE, from uint64, b []byte) transport.Status {
+	if transport.Scatter(m.Host, l, from, b, &m.scr) != transport.StatusSuccess {
+		return transport.StatusLocalProtection
+	}
+	return transport.StatusSuccess
 }

@@ -96,6 +96,9 @@ func (r *requester) seek(psn bth.PSN) {
 	r.next = psn
 	for i := r.oldest(); i < r.n; i++ {
 		w := r.at(i)
+		if w.done {
+			continue // a local request between others
+		}
 		if w.packets == 0 {
 			r.cur, r.off = i, 0
 			return

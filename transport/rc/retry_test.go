@@ -39,6 +39,12 @@ func (b *bench) Local(uint32, uint64, int, transport.Access) (transport.Region, 
 func (b *bench) Remote(uint32, uint64, uint64, transport.Access) (transport.Region, bool) {
 	return nil, false
 }
+func (*bench) Invalidate(uint32, bool) bool   { return true }
+func (*bench) Bind(*transport.BindWR) bool    { return true }
+func (*bench) Register(*transport.RegWR) bool { return true }
+func (*bench) FlushMemory(uint32, uint64, uint64, transport.FlushLevel, transport.FlushType) bool {
+	return true
+}
 func (b *bench) PathOf(transport.AddressHandle) *wire.Path { return &wire.Path{} }
 func (b *bench) SendDone(wc *transport.WC)                 { b.done = append(b.done, *wc) }
 func (b *bench) Raise(transport.Event)                     {}

@@ -2,9 +2,11 @@ package rc
 
 import "github.com/softnic/softnic/wire/bth"
 
-// resource is a READ that was executed, kept so that a duplicate can be
-// answered.
+// resource is a READ, atomic, FLUSH or ATOMIC WRITE that was executed, kept so that a duplicate
+// can be answered.
 type resource struct {
+	op      bth.Opcode
+	value   uint64 // atomic: what was there
 	first   bth.PSN
 	place   uint64 // PSNs that were executed before it
 	packets int    // PSNs of its responses

@@ -13,9 +13,11 @@ type Ext struct {
 	RKey   uint32 // RETH, AtomicETH: remote key
 	Length uint32 // RETH: length of the message in bytes
 
-	SwapAdd  uint64 // AtomicETH: swap value or addend
-	Compare  uint64 // AtomicETH: compare value
-	Original uint64 // AtomicAckETH: value before the operation
+	SwapAdd     uint64 // AtomicETH: swap value or addend
+	Compare     uint64 // AtomicETH: compare value
+	SwapMask    uint64 // MaskedAtomicETH: which bits are swapped
+	CompareMask uint64 // MaskedAtomicETH: which bits are compared
+	Original    uint64 // AtomicAckETH: value before the operation
 
 	Syndrome Syndrome // AETH
 	MSN      uint32   // AETH: message sequence number, 24 bits
@@ -47,6 +49,8 @@ func (e *Ext) Put(b []byte, i *Info) {
 			RETH(p).Put(e.VA, e.RKey, e.Length)
 		case HAtomicETH:
 			AtomicETH(p).Put(e.VA, e.RKey, e.SwapAdd, e.Compare)
+		case HMaskedETH:
+			MaskedETH(p).Put(e.VA, e.RKey, e.SwapAdd, e.Compare, e.SwapMask, e.CompareMask)
 		case HAETH:
 			AETH(p).Put(e.Syndrome, e.MSN)
 		case HAtomicAckETH:
@@ -85,6 +89,9 @@ func ReadExt(b []byte, i *Info) Ext {
 		case HAtomicETH:
 			a := AtomicETH(p)
 			e.VA, e.RKey, e.SwapAdd, e.Compare = a.VA(), a.RKey(), a.SwapAdd(), a.Compare()
+		case HMaskedETH:
+			a := MaskedETH(p)
+			e.VA, e.RKey, e.SwapAdd, e.Compare, e.SwapMask, e.CompareMask = a.VA(), a.RKey(), a.Swap(), a.Compare(), a.SwapMask(), a.CompareMask()
 		case HAETH:
 			e.Syndrome, e.MSN = AETH(p).Syndrome(), AETH(p).MSN()
 		case HAtomicAckETH:

@@ -158,6 +158,50 @@ func (h AtomicETH) Put(va uint64, rkey uint32, swapAdd, compare uint64) {
 	binary.BigEndian.PutUint64(h[20:], compare)
 }
 
+// MaskedETH is a view of the header of a masked compare-and-swap, 44 bytes.
+//
+//	+-------------------------------+
+//	|   virtual address (64 bits)   |
+//	+---------------+---------------+
+//	|    R_Key      |    swap ...   |
+//	+---------------+---------------+
+//	|   ... swap    |  compare ...  |
+//	+---------------+---------------+
+//	|  ... compare  | swap mask ... |
+//	+---------------+---------------+
+//	| ... swap mask | compare mask..|
+//	+---------------+---------------+
+//	|..compare mask |
+//	+---------------+
+type MaskedETH []byte
+
+// VA returns the remote virtual address.
+func (h MaskedETH) VA() uint64 { return binary.BigEndian.Uint64(h) }
+
+// RKey returns the remote key.
+func (h MaskedETH) RKey() uint32 { return binary.BigEndian.Uint32(h[8:]) }
+
+// Swap returns the swap value.
+func (h MaskedETH) Swap() uint64 { return binary.BigEndian.Uint64(h[12:]) }
+
+// Compare returns the compare value.
+func (h MaskedETH) Compare() uint64 { return binary.BigEndian.Uint64(h[20:]) }
+
+// SwapMask returns which bits are swapped.
+func (h MaskedETH) SwapMask() uint64 { return binary.BigEndian.Uint64(h[28:]) }
+
+// CompareMask returns which bits are compared.
+func (h MaskedETH) CompareMask() uint64 { return binary.BigEndian.Uint64(h[36:]) }
+
+// Put writes the header.
+func (h MaskedETH) Put(va uint64, rkey uint32, swap, compare, swapMask, compareMask uint64) {
+	binary.BigEndian.PutUint64(h, va)
+	binary.BigEndian.PutUint32(h[8:], rkey)
+	for i, v := range [...]uint64{swap, compare, swapMask, compareMask} {
+		binary.BigEndian.PutUint64(h[12+8*i:], v)
+	}
+}
+
 // AETH is a view of an ACK extended transport header, 4 bytes.
 //
 //	+---------------+-----------------------------------------------+

@@ -10,14 +10,15 @@ type Opcode uint8
 type Service uint8
 
 // The transport services (kernel include/rdma/ib_pack.h). Manufacturers have
-// 0xC0 and 0xE0; softnic knows none of their opcodes.
+// 0xC0 and 0xE0; softnic knows two opcodes there, the masked atomics.
 const (
-	RC  Service = 0x00
-	UC  Service = 0x20
-	RD  Service = 0x40
-	UD  Service = 0x60
-	CNP Service = 0x80
-	XRC Service = 0xA0
+	RC     Service = 0x00
+	UC     Service = 0x20
+	RD     Service = 0x40
+	UD     Service = 0x60
+	CNP    Service = 0x80
+	XRC    Service = 0xA0
+	Vendor Service = 0xC0
 )
 
 // String returns the prefix of the opcode names: "RC", "CNP" and so on.
@@ -35,6 +36,8 @@ func (s Service) String() string {
 		return "CNP"
 	case XRC:
 		return "XRC"
+	case Vendor:
+		return "VENDOR"
 	}
 	return fmt.Sprintf("SERVICE_%02X", uint8(s))
 }
@@ -77,6 +80,11 @@ const (
 	UDSendOnly    = Opcode(UD) | Opcode(SendOnly)
 	UDSendOnlyImm = Opcode(UD) | Opcode(SendOnlyImm)
 	CNPNotify     = Opcode(CNP) | 0x01
+
+	// Masked atomics on a reliable connection. No published form is known; this one is
+	// softnic's own.
+	MaskedCompareSwap = Opcode(Vendor) | Opcode(CompareSwap)
+	MaskedFetchAdd    = Opcode(Vendor) | Opcode(FetchAdd)
 )
 
 // Make joins a service and an operation.
@@ -125,6 +133,7 @@ const (
 	HIETH
 	HFETH
 	HCNP // 16 reserved bytes of a CNP
+	HMaskedETH
 )
 
 // Len returns the length of the header in bytes.
@@ -140,12 +149,12 @@ func (h Header) String() string {
 
 var headerName = [...]string{
 	HNone: "none", HRDETH: "RDETH", HDETH: "DETH", HXRCETH: "XRCETH", HRETH: "RETH", HAtomicETH: "AtomicETH",
-	HAETH: "AETH", HAtomicAckETH: "AtomicAckETH", HImmDt: "ImmDt", HIETH: "IETH", HFETH: "FETH", HCNP: "CNP",
+	HAETH: "AETH", HAtomicAckETH: "AtomicAckETH", HImmDt: "ImmDt", HIETH: "IETH", HFETH: "FETH", HCNP: "CNP", HMaskedETH: "MaskedAtomicETH",
 }
 
 var headerLen = [...]uint8{
 	HNone: 0, HRDETH: 4, HDETH: 8, HXRCETH: 4, HRETH: 16, HAtomicETH: 28, HAETH: 4,
-	HAtomicAckETH: 8, HImmDt: 4, HIETH: 4, HFETH: 4, HCNP: 16,
+	HAtomicAckETH: 8, HImmDt: 4, HIETH: 4, HFETH: 4, HCNP: 16, HMaskedETH: 44,
 }
 
 // Info is a row of the opcode table: everything the codec and the engines
@@ -156,7 +165,7 @@ type Info struct {
 	Flags   Flags     // meaning
 	Headers [4]Header // extended headers after the BTH, in wire order
 	Len     int       // BTH plus extended headers, bytes
-	offset  [12]uint8 // offset of each Header from the start of the BTH, 0 if absent
+	offset  [13]uint8 // offset of each Header from the start of the BTH, 0 if absent
 }
 
 // Has reports whether all flags of f are set.
@@ -248,6 +257,8 @@ func init() {
 	set(UDSendOnly, "UD_SEND_ONLY", send, HDETH)
 	set(UDSendOnlyImm, "UD_SEND_ONLY_IMM", send, HDETH, HImmDt)
 	set(CNPNotify, "CNP", Start|End, HCNP)
+	set(MaskedCompareSwap, "RC_MASKED_COMPARE_SWAP", operations[CompareSwap].flags, HMaskedETH)
+	set(MaskedFetchAdd, "RC_MASKED_FETCH_ADD", operations[FetchAdd].flags, HAtomicETH)
 }
 
 func set(o Opcode, name string, f Flags, headers ...Header) {

@@ -39,10 +39,12 @@ const rows = `
 1D RC RD XRC    | RETH              | se q - - P - | ATOMIC_WRITE
 04 UD           | DETH              | se q R C P S | SEND_ONLY
 05 UD           | DETH ImmDt        | se q R C P S | SEND_ONLY_IMM
+13 VENDOR       | MaskedAtomicETH   | se q - - - A | MASKED_COMPARE_SWAP
+14 VENDOR       | AtomicETH         | se q - - - A | MASKED_FETCH_ADD
 `
 
 var bytesOf = map[string]int{"RDETH": 4, "DETH": 8, "XRCETH": 4, "RETH": 16, "AtomicETH": 28, "AETH": 4,
-	"AtomicAckETH": 8, "ImmDt": 4, "IETH": 4, "FETH": 4, "CNP": 16}
+	"AtomicAckETH": 8, "ImmDt": 4, "IETH": 4, "FETH": 4, "CNP": 16, "MaskedAtomicETH": 44}
 
 var letters = map[string]Flags{"s": Start, "m": Middle, "e": End, "se": Start | End, "q": Request, "r": Response,
 	"R": Recv, "C": Comp, "P": HasPayload, "M": HasPayload | FullMTU, "S": Send, "W": Write, "D": Read, "A": Atomic, "-": 0}
@@ -55,7 +57,7 @@ type row struct {
 
 // expected expands the rows to all 256 opcodes.
 func expected(t *testing.T) map[int]row {
-	prefix := map[string]int{"RC": 0x00, "UC": 0x20, "RD": 0x40, "UD": 0x60, "XRC": 0xA0}
+	prefix := map[string]int{"RC": 0x00, "UC": 0x20, "RD": 0x40, "UD": 0x60, "XRC": 0xA0, "VENDOR": 0xC0}
 	m := map[int]row{0x81: {"CNP", Start | End, []string{"CNP"}}}
 	for line := range strings.Lines(strings.TrimSpace(rows)) {
 		col := strings.Split(line, "|")
@@ -83,7 +85,7 @@ func expected(t *testing.T) map[int]row {
 					h = append(h, n)
 				}
 			}
-			m[prefix[service]|op] = row{service + "_" + strings.TrimSpace(col[3]), f, h}
+			m[prefix[service]|op] = row{strings.Replace(service, "VENDOR", "RC", 1) + "_" + strings.TrimSpace(col[3]), f, h}
 		}
 	}
 	return m
@@ -91,8 +93,8 @@ func expected(t *testing.T) map[int]row {
 
 func TestOpcodeTable(t *testing.T) {
 	want := expected(t)
-	// 25 for RC, 12 for UC, 23 for RD, 25 for XRC, 2 for UD and CNP.
-	if len(want) != 88 {
+	// 25 for RC, 12 for UC, 23 for RD, 25 for XRC, 2 for UD and CNP, 2 masked atomics.
+	if len(want) != 90 {
 		t.Fatalf("the test's own table has %d opcodes", len(want))
 	}
 	for n := range 256 {

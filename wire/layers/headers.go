@@ -178,3 +178,42 @@ func (l *AtomicETH) SerializeTo(buf gopacket.SerializeBuffer, _ gopacket.Seriali
 	}
 	return err
 }
+
+// MaskedAtomicETH is the header of a masked compare-and-swap (softnic's own opcode).
+type MaskedAtomicETH struct {
+	Extension
+	VA          uint64 // remote virtual address
+	RKey        uint32 // remote key
+	Swap        uint64
+	Compare     uint64
+	SwapMask    uint64 // which bits are swapped
+	CompareMask uint64 // which bits are compared
+}
+
+// LayerType returns LayerTypeMaskedAtomicETH.
+func (l *MaskedAtomicETH) LayerType() gopacket.LayerType { return LayerTypeMaskedAtomicETH }
+
+// CanDecode returns LayerTypeMaskedAtomicETH.
+func (l *MaskedAtomicETH) CanDecode() gopacket.LayerClass { return LayerTypeMaskedAtomicETH }
+
+// NextLayerType returns what the opcode has next.
+func (l *MaskedAtomicETH) NextLayerType() gopacket.LayerType { return l.next(bth.HMaskedETH) }
+
+// DecodeFromBytes reads the header.
+func (l *MaskedAtomicETH) DecodeFromBytes(data []byte, df gopacket.DecodeFeedback) error {
+	p, err := l.take(bth.HMaskedETH, data, df)
+	if err == nil {
+		h := bth.MaskedETH(p)
+		l.VA, l.RKey, l.Swap, l.Compare, l.SwapMask, l.CompareMask = h.VA(), h.RKey(), h.Swap(), h.Compare(), h.SwapMask(), h.CompareMask()
+	}
+	return err
+}
+
+// SerializeTo prepends the header to the buffer.
+func (l *MaskedAtomicETH) SerializeTo(buf gopacket.SerializeBuffer, _ gopacket.SerializeOptions) error {
+	p, err := prepend(buf, bth.HMaskedETH)
+	if err == nil {
+		bth.MaskedETH(p).Put(l.VA, l.RKey, l.Swap, l.Compare, l.SwapMask, l.CompareMask)
+	}
+	return err
+}

@@ -24,6 +24,7 @@ const (
 	LayerTypeIETH
 	LayerTypeFETH
 	LayerTypeCNP
+	LayerTypeMaskedAtomicETH
 	LayerTypePayload // named "RoCEPayload", to tell it from gopacket's own
 	LayerTypeICRC
 )
@@ -38,20 +39,21 @@ type layer interface {
 }
 
 var makers = map[gopacket.LayerType]func() layer{
-	LayerTypeBTH:          func() layer { return new(BTH) },
-	LayerTypeRDETH:        func() layer { return new(RDETH) },
-	LayerTypeDETH:         func() layer { return new(DETH) },
-	LayerTypeXRCETH:       func() layer { return new(XRCETH) },
-	LayerTypeRETH:         func() layer { return new(RETH) },
-	LayerTypeAtomicETH:    func() layer { return new(AtomicETH) },
-	LayerTypeAETH:         func() layer { return new(AETH) },
-	LayerTypeAtomicAckETH: func() layer { return new(AtomicAckETH) },
-	LayerTypeImmDt:        func() layer { return new(ImmDt) },
-	LayerTypeIETH:         func() layer { return new(IETH) },
-	LayerTypeFETH:         func() layer { return new(FETH) },
-	LayerTypeCNP:          func() layer { return new(CNP) },
-	LayerTypePayload:      func() layer { return new(Payload) },
-	LayerTypeICRC:         func() layer { return new(ICRC) },
+	LayerTypeBTH:             func() layer { return new(BTH) },
+	LayerTypeRDETH:           func() layer { return new(RDETH) },
+	LayerTypeDETH:            func() layer { return new(DETH) },
+	LayerTypeXRCETH:          func() layer { return new(XRCETH) },
+	LayerTypeRETH:            func() layer { return new(RETH) },
+	LayerTypeAtomicETH:       func() layer { return new(AtomicETH) },
+	LayerTypeAETH:            func() layer { return new(AETH) },
+	LayerTypeAtomicAckETH:    func() layer { return new(AtomicAckETH) },
+	LayerTypeImmDt:           func() layer { return new(ImmDt) },
+	LayerTypeIETH:            func() layer { return new(IETH) },
+	LayerTypeFETH:            func() layer { return new(FETH) },
+	LayerTypeCNP:             func() layer { return new(CNP) },
+	LayerTypeMaskedAtomicETH: func() layer { return new(MaskedAtomicETH) },
+	LayerTypePayload:         func() layer { return new(Payload) },
+	LayerTypeICRC:            func() layer { return new(ICRC) },
 }
 
 // typeOf maps the headers of the opcode table to layer types.
@@ -59,6 +61,7 @@ var typeOf = [...]gopacket.LayerType{
 	bth.HRDETH: LayerTypeRDETH, bth.HDETH: LayerTypeDETH, bth.HXRCETH: LayerTypeXRCETH, bth.HRETH: LayerTypeRETH,
 	bth.HAtomicETH: LayerTypeAtomicETH, bth.HAETH: LayerTypeAETH, bth.HAtomicAckETH: LayerTypeAtomicAckETH,
 	bth.HImmDt: LayerTypeImmDt, bth.HIETH: LayerTypeIETH, bth.HFETH: LayerTypeFETH, bth.HCNP: LayerTypeCNP,
+	bth.HMaskedETH: LayerTypeMaskedAtomicETH,
 }
 
 func init() {

@@ -77,6 +77,8 @@ func content(list []gopacket.Layer) bth.Ext {
 			e.VA, e.RKey, e.Length = l.VA, l.RKey, l.Length
 		case *AtomicETH:
 			e.VA, e.RKey, e.SwapAdd, e.Compare = l.VA, l.RKey, l.SwapAdd, l.Compare
+		case *MaskedAtomicETH:
+			e.VA, e.RKey, e.SwapAdd, e.Compare, e.SwapMask, e.CompareMask = l.VA, l.RKey, l.Swap, l.Compare, l.SwapMask, l.CompareMask
 		case *AETH:
 			e.Syndrome, e.MSN = l.Syndrome, l.MSN
 		case *AtomicAckETH:

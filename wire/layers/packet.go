@@ -22,27 +22,28 @@ import (
 //
 // The zero value is ready for use. A Stack must not be copied after Layers.
 type Stack struct {
-	BTH          BTH
-	RDETH        RDETH
-	DETH         DETH
-	XRCETH       XRCETH
-	RETH         RETH
-	AtomicETH    AtomicETH
-	AETH         AETH
-	AtomicAckETH AtomicAckETH
-	ImmDt        ImmDt
-	IETH         IETH
-	FETH         FETH
-	CNP          CNP
-	Payload      Payload
-	ICRC         ICRC
+	BTH             BTH
+	RDETH           RDETH
+	DETH            DETH
+	XRCETH          XRCETH
+	RETH            RETH
+	AtomicETH       AtomicETH
+	AETH            AETH
+	AtomicAckETH    AtomicAckETH
+	ImmDt           ImmDt
+	IETH            IETH
+	FETH            FETH
+	CNP             CNP
+	MaskedAtomicETH MaskedAtomicETH
+	Payload         Payload
+	ICRC            ICRC
 }
 
 // Layers links the layers to the BTH and returns them.
 func (s *Stack) Layers() []gopacket.DecodingLayer {
 	all := []layer{
 		&s.BTH, &s.RDETH, &s.DETH, &s.XRCETH, &s.RETH, &s.AtomicETH, &s.AETH, &s.AtomicAckETH,
-		&s.ImmDt, &s.IETH, &s.FETH, &s.CNP, &s.Payload, &s.ICRC,
+		&s.ImmDt, &s.IETH, &s.FETH, &s.CNP, &s.MaskedAtomicETH, &s.Payload, &s.ICRC,
 	}
 	list := make([]gopacket.DecodingLayer, len(all))
 	for i, l := range all {

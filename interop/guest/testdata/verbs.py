@@ -34,6 +34,11 @@ STATES = {"RESET": e.IBV_QPS_RESET, "INIT": e.IBV_QPS_INIT, "RTR": e.IBV_QPS_RTR
           "SQD": e.IBV_QPS_SQD, "SQE": e.IBV_QPS_SQE, "ERR": e.IBV_QPS_ERR}
 
 
+def descriptors():
+    # All but the one that reads the folder.
+    return {int(n) for n in os.listdir("/proc/self/fd") if os.path.lexists("/proc/self/fd/" + n)}
+
+
 class Agent:
     def __init__(self, device):
         self.ctx = Context(name=device)
@@ -60,9 +65,9 @@ class Agent:
     def create_cq(self, depth, events):
         if not events:
             return CQ(self.ctx, depth)
-        before = set(os.listdir("/proc/self/fd"))
+        before = descriptors()
         channel = CompChannel(self.ctx)
-        fd = min(int(n) for n in set(os.listdir("/proc/self/fd")) - before if os.path.lexists("/proc/self/fd/" + n))
+        fd = min(descriptors() - before)
         cq = CQ(self.ctx, depth, None, channel)
         self.channels[cq] = channel, fd
         return cq

@@ -1,0 +1,106 @@
+package device
+
+import (
+	"fmt"
+	"sync/atomic"
+
+	"github.com/softnic/softnic/transport"
+)
+
+// FastMR is a memory region whose memory is given and taken away by work requests (OpRegMR;
+// OpLocalInv, or the peer's SEND with invalidate), as ib_alloc_mr makes them. L_Key and R_Key
+// are one.
+type FastMR struct {
+	pd  *PD
+	max uint64
+	key atomic.Uint32
+
+	cur *MR // nil: invalid; the key table's lock guards it
+}
+
+// AllocMR makes a region that is invalid, for memory of at most max bytes.
+func (pd *PD) AllocMR(max uint64) (*FastMR, error) {
+	const op = "alloc_mr"
+	if max == 0 {
+		return nil, &OpError{op, "", because(EINVAL, "no bytes")}
+	}
+	f := &FastMR{pd: pd, max: max}
+	c := pd.ctx
+	err := own(c, op, c.fasts, MaxMR, f, pd.live, func() {
+		pd.uses.Add(1)
+		k := &c.dev.keys
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		f.key.Store(k.drawOwn(c.dev))
+		k.fast[f.key.Load()>>8] = f
+	})
+	if err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
+// LKey returns the key for local work requests as it is now.
+func (f *FastMR) LKey() uint32 { return f.key.Load() }
+
+// RKey returns the key for the peer as it is now.
+func (f *FastMR) RKey() uint32 { return f.key.Load() }
+
+// Dereg frees the region and waits until no access is running.
+func (f *FastMR) Dereg() error {
+	c := f.pd.ctx
+	c.mu.Lock()
+	_, live := c.fasts[f]
+	delete(c.fasts, f)
+	c.mu.Unlock()
+	if !live {
+		return &OpError{"dereg_mr", fmt.Sprintf("mr rkey 0x%08x", f.RKey()), because(EINVAL, "it is freed already")}
+	}
+	f.drop()
+	return nil
+}
+
+func (f *FastMR) drop() {
+	k := &f.pd.ctx.dev.keys
+	k.mu.Lock()
+	m := f.cur
+	if m != nil {
+		k.invalidate(f)
+	}
+	delete(k.fast, f.RKey()>>8)
+	k.forget(f.RKey())
+	k.mu.Unlock()
+	if m != nil {
+		<-m.free
+	}
+	f.pd.uses.Add(-1)
+}
+
+// invalidate makes the region invalid. Accesses that run hold the memory until they end. The
+// lock is held.
+func (k *keys) invalidate(f *FastMR) {
+	k.unpublish(f.cur)
+	f.cur.Release()
+	f.cur = nil
+}
+
+// Register implements transport.Host.
+func (h *host) Register(r *transport.RegWR) bool {
+	q := (*QP)(h)
+	k := &q.dev.keys
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	f := k.fast[r.LKey>>8]
+	switch {
+	case f == nil, f.LKey() != r.LKey, r.NewKey>>8 != r.LKey>>8, f.pd != q.pd, f.cur != nil, r.Memory == nil,
+		r.Length == 0 || r.Length > f.max, r.Addr+r.Length < r.Addr, r.Access&^(LocalWrite|anyRemote) != 0,
+		r.Access&(RemoteWrite|RemoteAtomic) != 0 && r.Access&LocalWrite == 0, r.Access&FlushPersistent != 0 && !persists(r.Memory):
+		return false
+	}
+	m := &MR{Memory: r.Memory, pd: f.pd, base: r.Addr, size: r.Length, access: r.Access, free: make(chan struct{}), lkey: r.NewKey, rkey: r.NewKey}
+	m.refs.Store(1)
+	f.cur = m
+	f.key.Store(r.NewKey)
+	k.publish(m)
+	return true
+}

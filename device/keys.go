@@ -1,0 +1,185 @@
+package device
+
+import (
+	"sync"
+
+	"github.com/softnic/softnic/transport"
+)
+
+// keys is the device's key table. Local and remote keys are looked up apart:
+// a key is good for one side only.
+//
+// Keys are random. Of the keys of a window or a fast-registered region the program owns the low
+// 8 bits, and the other 24 are its own: no other key begins with them.
+type keys struct {
+	mu       sync.RWMutex
+	local    map[uint32]*MR
+	remote   map[uint32]*grant
+	windows  map[uint32]*MW     // by their 24 bits
+	fast     map[uint32]*FastMR // by their 24 bits
+	prefixes map[uint32]int     // how many keys begin with 24 bits
+}
+
+func newKeys() keys {
+	return keys{
+		local: map[uint32]*MR{}, remote: map[uint32]*grant{}, windows: map[uint32]*MW{}, fast: map[uint32]*FastMR{},
+		prefixes: map[uint32]int{},
+	}
+}
+
+// grant is what a remote key gives.
+type grant struct {
+	pd         *PD
+	mr         *MR // whose memory it is
+	base, size uint64
+	access     Access
+	qp         *QP // the only queue pair that it is good for; nil: any of the domain
+}
+
+// add gives mr random keys and makes it known.
+func (k *keys) add(d *Device, mr *MR) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	mr.lkey = k.draw(d)
+	mr.rkey = mr.lkey
+	if !d.opts.SameKeys {
+		mr.rkey = k.draw(d)
+	}
+	k.publish(mr)
+}
+
+// publish makes the keys of mr valid; the lock is held.
+func (k *keys) publish(mr *MR) {
+	k.local[mr.lkey] = mr
+	if mr.access&anyRemote != 0 {
+		k.remote[mr.rkey] = &grant{pd: mr.pd, mr: mr, base: mr.base, size: mr.size, access: mr.access}
+	}
+}
+
+func (k *keys) remove(mr *MR) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.unpublish(mr)
+	k.forget(mr.lkey)
+	if mr.rkey != mr.lkey {
+		k.forget(mr.rkey)
+	}
+}
+
+// unpublish makes the keys of mr invalid; the lock is held.
+func (k *keys) unpublish(mr *MR) {
+	delete(k.local, mr.lkey)
+	delete(k.remote, mr.rkey)
+}
+
+// draw draws a key that is in no table; the lock is held. 0 and all ones are left out: programs
+// use them for "none".
+func (k *keys) draw(d *Device) uint32 {
+	for {
+		v := d.random32()
+		if v == 0 || v == ^uint32(0) || k.local[v] != nil || k.remote[v] != nil || k.windows[v>>8] != nil || k.fast[v>>8] != nil {
+			continue
+		}
+		k.prefixes[v>>8]++
+		return v
+	}
+}
+
+// drawOwn draws a key whose 24 bits no other key has; the lock is held.
+func (k *keys) drawOwn(d *Device) uint32 {
+	for {
+		v := k.draw(d)
+		if k.prefixes[v>>8] == 1 && v>>8 != 0 && v>>8 != 0xFFFFFF {
+			return v
+		}
+		k.forget(v)
+	}
+}
+
+// forget gives a key back; the lock is held.
+func (k *keys) forget(v uint32) {
+	if k.prefixes[v>>8]--; k.prefixes[v>>8] <= 0 {
+		delete(k.prefixes, v>>8)
+	}
+}
+
+// Local implements transport.Host.
+func (h *host) Local(lkey uint32, va uint64, n int, a Access) (transport.Region, Status) {
+	q := (*QP)(h)
+	k := &q.dev.keys
+	k.mu.RLock()
+	defer k.mu.RUnlock()
+	m := k.local[lkey]
+	if m == nil || m.pd != q.pd || m.access&a != a || !within(va, uint64(n), m.base, m.size) {
+		return nil, StatusLocalProtection
+	}
+	m.refs.Add(1)
+	return m, StatusSuccess
+}
+
+// Remote implements transport.Host.
+func (h *host) Remote(rkey uint32, va uint64, n uint64, a Access) (transport.Region, bool) {
+	q := (*QP)(h)
+	m, lkey := q.dev.keys.acquireRemote(q, rkey, va, n, a)
+	if lkey {
+		q.dev.log.Warn("a peer used an L_Key as R_Key", "qp", q.num, "key", rkey)
+	}
+	return m, m != nil
+}
+
+// acquireRemote looks a remote key up and takes a reference; lkey tells that the key
+// is unknown here but a good local one.
+func (k *keys) acquireRemote(q *QP, rkey uint32, va, n uint64, a Access) (mr *MR, lkey bool) {
+	k.mu.RLock()
+	defer k.mu.RUnlock()
+	g := k.remote[rkey]
+	if g == nil || !g.allows(q, a) || !within(va, n, g.base, g.size) {
+		return nil, g == nil && k.local[rkey] != nil
+	}
+	g.mr.refs.Add(1)
+	return g.mr, false
+}
+
+// allows checks everything but the range.
+func (g *grant) allows(q *QP, a Access) bool {
+	return g.pd == q.pd && (g.qp == nil || g.qp == q) && g.access&a == a
+}
+
+// within reports whether [va, va+n) lies in size bytes from base on.
+func within(va, n, base, size uint64) bool {
+	return va >= base && n <= size && va-base <= size-n
+}
+
+// FlushMemory implements transport.Host. What was written is visible: nothing is cached here.
+func (h *host) FlushMemory(rkey uint32, va, n uint64, level transport.FlushLevel, t transport.FlushType) bool {
+	q := (*QP)(h)
+	k := &q.dev.keys
+	var a Access
+	if t&transport.FlushGlobal != 0 {
+		a |= FlushGlobal
+	}
+	if t&transport.FlushPersistent != 0 {
+		a |= FlushPersistent
+	}
+	k.mu.RLock()
+	g := k.remote[rkey]
+	if g == nil || !g.allows(q, a) {
+		k.mu.RUnlock()
+		return false
+	}
+	if level == transport.FlushMR {
+		va, n = g.base, g.size
+	} else if !within(va, n, g.base, g.size) {
+		k.mu.RUnlock()
+		return false
+	}
+	m := g.mr
+	m.refs.Add(1)
+	k.mu.RUnlock()
+	defer m.Release()
+	if t&transport.FlushPersistent == 0 {
+		return true
+	}
+	p, ok := m.Memory.(transport.Persistent)
+	return ok && p.Persist(va, n) == nil
+}

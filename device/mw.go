@@ -1,0 +1,179 @@
+package device
+
+import (
+	"fmt"
+	"sync/atomic"
+
+	"github.com/softnic/softnic/transport"
+)
+
+// MWType is the type of a memory window; values 1 and 2 as enum ibv_mw_type.
+type MWType int
+
+// The types. A window of type 1 is good for every queue pair of its domain; one of type 2 for
+// the queue pair that bound it alone, and of these the domain of 2A is not compared with that of
+// the queue pair.
+const (
+	MW1  MWType = 1
+	MW2B MWType = 2
+	MW2A MWType = 3
+)
+
+// MW is a memory window: a key for a part of a region, given and taken away by work requests
+// (OpBindMW, OpLocalInv).
+type MW struct {
+	pd   *PD
+	typ  MWType
+	rkey atomic.Uint32
+
+	// The key table's lock guards the rest.
+	mr *MR // nil: not bound
+	qp *QP // type 2: who bound it
+}
+
+// AllocMW makes a memory window that is not bound.
+func (pd *PD) AllocMW(t MWType) (*MW, error) {
+	const op = "alloc_mw"
+	if t < MW1 || t > MW2A {
+		return nil, &OpError{op, "", because(EINVAL, "type %d does not exist", int(t))}
+	}
+	w := &MW{pd: pd, typ: t}
+	c := pd.ctx
+	err := own(c, op, c.mws, MaxMW, w, pd.live, func() {
+		pd.uses.Add(1)
+		k := &c.dev.keys
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		w.rkey.Store(k.drawOwn(c.dev))
+		k.windows[w.rkey.Load()>>8] = w
+	})
+	if err != nil {
+		return nil, err
+	}
+	return w, nil
+}
+
+// RKey returns the window's key as it is now; a bind changes it.
+func (w *MW) RKey() uint32 { return w.rkey.Load() }
+
+// Type returns the window's type.
+func (w *MW) Type() MWType { return w.typ }
+
+// IncRKey returns the next key of a window or a fast-registered region (ibv_inc_rkey): only
+// the low 8 bits, which are the program's, change.
+func IncRKey(k uint32) uint32 { return k&^0xFF | (k+1)&0xFF }
+
+// Dealloc frees the window, bound or not.
+func (w *MW) Dealloc() error {
+	c := w.pd.ctx
+	c.mu.Lock()
+	_, live := c.mws[w]
+	delete(c.mws, w)
+	c.mu.Unlock()
+	if !live {
+		return &OpError{"dealloc_mw", w.name(), because(EINVAL, "it is freed already")}
+	}
+	w.drop()
+	return nil
+}
+
+func (w *MW) name() string { return fmt.Sprintf("mw rkey 0x%08x", w.RKey()) }
+
+func (w *MW) drop() {
+	k := &w.pd.ctx.dev.keys
+	k.mu.Lock()
+	k.unbind(w)
+	delete(k.windows, w.RKey()>>8)
+	k.forget(w.RKey())
+	k.mu.Unlock()
+	w.pd.uses.Add(-1)
+}
+
+// unbind takes the window's memory away; the lock is held.
+func (k *keys) unbind(w *MW) {
+	if w.mr == nil {
+		return
+	}
+	delete(k.remote, w.RKey())
+	w.mr.windows--
+	if w.qp != nil {
+		w.qp.windows--
+	}
+	w.mr, w.qp = nil, nil
+}
+
+// unbindAll takes the memory of the windows away that a queue pair has bound.
+func (k *keys) unbindAll(q *QP) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if q.windows == 0 {
+		return
+	}
+	for _, w := range k.windows {
+		if w.qp == q {
+			k.unbind(w)
+		}
+	}
+}
+
+func (k *keys) windowsOf(m *MR) int {
+	k.mu.RLock()
+	defer k.mu.RUnlock()
+	return m.windows
+}
+
+// Bind implements transport.Host (roce.md B.14).
+func (h *host) Bind(b *transport.BindWR) bool {
+	q := (*QP)(h)
+	k := &q.dev.keys
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	w := k.windows[b.Window>>8]
+	if w == nil || w.RKey() != b.Window || b.NewKey>>8 != b.Window>>8 || w.typ != MW2A && w.pd != q.pd {
+		return false
+	}
+	if w.typ == MW1 && b.Length == 0 {
+		k.unbind(w)
+		w.rkey.Store(b.NewKey)
+		return true
+	}
+	mr := k.local[b.MRKey]
+	switch {
+	case b.Length == 0, w.typ != MW1 && w.mr != nil,
+		mr == nil, mr.pd != q.pd, mr.access&MWBind == 0, !within(b.Addr, b.Length, mr.base, mr.size),
+		b.Access&^anyRemote != 0, b.Access&(RemoteWrite|RemoteAtomic) != 0 && mr.access&LocalWrite == 0:
+		return false
+	}
+	k.unbind(w)
+	w.rkey.Store(b.NewKey)
+	w.mr = mr
+	mr.windows++
+	g := &grant{pd: q.pd, mr: mr, base: b.Addr, size: b.Length, access: b.Access}
+	if w.typ != MW1 {
+		w.qp, g.qp = q, q
+		q.windows++
+	}
+	k.remote[b.NewKey] = g
+	return true
+}
+
+// Invalidate implements transport.Host.
+func (h *host) Invalidate(key uint32, remote bool) bool {
+	q := (*QP)(h)
+	k := &q.dev.keys
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if w := k.windows[key>>8]; w != nil {
+		if w.typ == MW1 || w.mr == nil || w.RKey() != key || w.qp != q {
+			return false
+		}
+		k.unbind(w)
+		return true
+	}
+	f := k.fast[key>>8]
+	if f == nil || f.cur == nil || f.pd != q.pd || f.RKey() != key {
+		return false
+	}
+	k.invalidate(f)
+	return true
+}

@@ -1,0 +1,413 @@
+//go:build linux
+
+package uverbs
+
+import (
+	"fmt"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/softnic/softnic/device"
+)
+
+// read reads an event as a program does, and waits for it.
+func (p *program) read(fd int) []byte {
+	p.tb.Helper()
+	var b [64]byte
+	for {
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 20000)
+		if err == unix.EINTR {
+			continue
+		}
+		if n == 0 {
+			p.tb.Fatal("no event")
+		}
+		k, err := unix.Read(fd, b[:])
+		if err != nil {
+			p.tb.Fatal(err)
+		}
+		return b[:k]
+	}
+}
+
+// quiet reports whether there is no event.
+func quiet(fd int) bool {
+	n, _, err := unix.Recvfrom(fd, make([]byte, 64), unix.MSG_DONTWAIT|unix.MSG_PEEK)
+	return n <= 0 && err == unix.EAGAIN
+}
+
+// event reads an event of a completion channel: the name of the queue.
+func (p *program) event(ch *channel_) uint64 {
+	p.tb.Helper()
+	b := p.read(ch.fd)
+	if len(b) != at("ib_uverbs_comp_event_desc").off {
+		p.tb.Fatalf("an event of %d bytes", len(b))
+	}
+	return view("ib_uverbs_comp_event_desc", b).get("cq_handle")
+}
+
+func (p *program) asyncEvent() (element uint64, typ device.EventType) {
+	p.tb.Helper()
+	b := p.read(p.async)
+	if len(b) != at("ib_uverbs_async_event_desc").off {
+		p.tb.Fatalf("an event of %d bytes", len(b))
+	}
+	v := view("ib_uverbs_async_event_desc", b)
+	return v.get("element"), device.EventType(v.get("event_type"))
+}
+
+// inside returns the daemon's object of a queue: events can be made with it as by the device.
+func (c *cq_) inside() *completionQueue {
+	c.p.tb.Helper()
+	for _, x := range c.p.d.conns() {
+		if q, err := get[*completionQueue](&x.objects, c.handle); err == nil && q.user == c.user {
+			return q
+		}
+	}
+	c.p.tb.Fatal("no such queue")
+	return nil
+}
+
+// An event per arming, for a completion that comes after it.
+func TestCompletionEvents(t *testing.T) {
+	d := newDaemon(t)
+	a, b := d.open(how{}), newSide(d.open(how{}), device.RC, 1<<12)
+	pd, ch := a.pd(), a.channel()
+	scq, rcq := a.cq(64, &ch), a.cq(64, &ch)
+	q := a.qp(pd, qpInit{typ: device.RC, scq: scq, rcq: rcq, send: 16, recv: 16, sigAll: true, inline: 16})
+	connect(q, b.q)
+	send := func(flags device.SendFlags) {
+		t.Helper()
+		q.rq.push(func(b []byte) {})
+		b.q.post(request_{id: 1, op: device.OpSend, flags: flags, inline: []byte{}})
+		b.c.expect(1, device.StatusSuccess)
+		rcq.wait()
+	}
+	send(0)
+	if !quiet(ch.fd) {
+		t.Fatal("an event without arming")
+	}
+	rcq.arm(false)
+	if !quiet(ch.fd) {
+		t.Fatal("an event for what was there already")
+	}
+	send(0)
+	if e := a.event(&ch); e != rcq.user {
+		t.Fatalf("event 0x%x, want 0x%x", e, rcq.user)
+	}
+	send(0)
+	if !quiet(ch.fd) {
+		t.Fatal("two events for one arming")
+	}
+	rcq.arm(true)
+	send(0)
+	if !quiet(ch.fd) {
+		t.Fatal("an event for what was not solicited")
+	}
+	send(device.Solicited)
+	if e := a.event(&ch); e != rcq.user {
+		t.Fatalf("event 0x%x", e)
+	}
+	scq.arm(false)
+	q.post(request_{id: 2, op: device.OpWrite, inline: []byte{1}, remote: addressOf(b.buf), rkey: b.m.rkey})
+	if e := a.event(&ch); e != scq.user {
+		t.Fatalf("event 0x%x", e)
+	}
+	q.destroy()
+	if comp, async := scq.destroy(); comp != 1 || async != 0 {
+		t.Fatal(comp, async)
+	}
+	if comp, async := rcq.destroy(); comp != 2 || async != 0 {
+		t.Fatal(comp, async)
+	}
+}
+
+// What a queue's end gives as reported is what the program has read; the rest is gone from the channel, and
+// the events of others are there in their order, few or many.
+func TestEventWithdrawal(t *testing.T) {
+	p := newDaemon(t).open(how{})
+	ch := p.channel()
+	for _, n := range []int{1, 10, 250, 300, 2000} {
+		for _, read := range []int{0, 1, n / 2, n} {
+			a, b := p.cq(1, &ch), p.cq(1, &ch)
+			ia, ib := a.inside(), b.inside()
+			for range n {
+				ia.notify()
+				ib.notify()
+			}
+			got := map[uint64]int{}
+			for range read {
+				got[p.event(&ch)]++
+			}
+			if comp, async := a.destroy(); comp != got[a.user] || async != 0 {
+				t.Fatalf("%d events, %d read: %d reported, %d asynchronous", n, got[a.user], comp, async)
+			}
+			for range n - got[b.user] {
+				if e := p.event(&ch); e != b.user {
+					t.Fatalf("event 0x%x, want 0x%x", e, b.user)
+				}
+			}
+			if !quiet(ch.fd) {
+				t.Fatal("events are left")
+			}
+			if comp, _ := b.destroy(); comp != n {
+				t.Fatalf("%d reported of %d", comp, n)
+			}
+		}
+	}
+}
+
+// A program that never reads: the list is bounded, and what was not kept is not reported.
+func TestEventsNeverRead(t *testing.T) {
+	p := newDaemon(t).open(how{})
+	ch := p.channel()
+	c := p.cq(1, &ch)
+	in := c.inside()
+	const n = maxLater + 2000
+	for range n {
+		in.notify()
+	}
+	in.channel.mu.Lock()
+	kept := len(in.channel.later)
+	in.channel.mu.Unlock()
+	if kept > maxLater {
+		t.Fatal(kept)
+	}
+	for range 5 {
+		p.event(&ch)
+	}
+	if comp, _ := c.destroy(); comp != 5 {
+		t.Fatalf("%d reported, 5 read", comp)
+	}
+	if !quiet(ch.fd) {
+		t.Fatal("events are left")
+	}
+}
+
+// A program closes its channel before its queues: events that it can not read are not reported, else it would wait
+// for them for ever.
+func TestClosedChannel(t *testing.T) {
+	for _, n := range []int{0, 3, 1000} {
+		for _, copied := range []bool{false, true} {
+			t.Run(fmt.Sprint(n, copied), func(t *testing.T) {
+				d := newDaemon(t)
+				p := d.open(how{})
+				ch := p.channel()
+				a, b := p.cq(1, &ch), p.cq(1, &ch)
+				ia, ib := a.inside(), b.inside()
+				for range n {
+					ia.notify()
+				}
+				ib.notify()
+				read := min(n, 2)
+				for range read {
+					p.event(&ch)
+				}
+				other, err := unix.FcntlInt(uintptr(ch.fd), unix.F_DUPFD_CLOEXEC, 0)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if !copied {
+					unix.Close(other)
+				}
+				null, _ := unix.Open("/dev/null", unix.O_RDONLY, 0)
+				unix.Dup3(null, ch.fd, 0) // close, without giving the number to others
+				unix.Close(null)
+				if err := p.record(kindClosed, 0, ch.id, nil); err != nil {
+					t.Fatal(err)
+				}
+				p.pd() // the record was handled
+				ia.notify()
+				ib.notify()
+				want := read
+				if copied { // a process that has the channel reads on
+					for range n - read + 3 {
+						p.event(&channel_{fd: other})
+					}
+					want = n + 1
+					unix.Close(other)
+				}
+				if comp, _ := a.destroy(); comp != want {
+					t.Errorf("%d reported, %d read", comp, want)
+				}
+				want = 0
+				if copied {
+					want = 2
+				}
+				if comp, _ := b.destroy(); comp != want {
+					t.Errorf("%d reported, %d read", comp, want)
+				}
+				if x := d.conns()[0]; x.objects.left != 0 || len(x.objects.channels) != 0 {
+					t.Errorf("%d left, %d channels", x.objects.left, len(x.objects.channels))
+				}
+			})
+		}
+	}
+}
+
+// A closed descriptor that the record says nothing about, and records about channels that are none.
+func TestClosedUnasked(t *testing.T) {
+	p := newDaemon(t).open(how{})
+	ch := p.channel()
+	c := p.cq(1, &ch)
+	for _, id := range []uint32{0, 77, ^uint32(0), p.asyncID} {
+		if err := p.record(kindClosed, 0, id, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.inside().notify()
+	if p.event(&ch) != c.user {
+		t.Fatal("another event")
+	}
+	for range 2 {
+		if err := p.record(kindClosed, 0, ch.id, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.destroy()
+	p.pd()
+}
+
+// Channels take descriptors of the daemon: those that were closed and are in use count too.
+func TestChannelLimit(t *testing.T) {
+	d := newDaemon(t)
+	p := d.open(how{})
+	create := func() reply {
+		t.Helper()
+		r, err := p.write(legacy(cmdCreateCompChannel, newStruct("ib_uverbs_create_comp_channel"), 4))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	before := openFiles(t)
+	var keep []int
+	defer func() { closeAll(keep) }()
+	var queues []*cq_
+	for i := range maxChannels {
+		r := create()
+		if r.errno != 0 {
+			t.Fatal(i, r.errno)
+		}
+		if i%2 == 0 { // closed, with a queue on it
+			ch := channel_{r.fd, r.fdID}
+			queues = append(queues, p.cq(1, &ch))
+			p.record(kindClosed, 0, r.fdID, nil)
+		}
+		keep = append(keep, r.fd)
+	}
+	if r := create(); r.errno != eMFILE {
+		t.Fatal(r.errno)
+	}
+	for _, c := range queues {
+		c.destroy()
+	}
+	for range queues {
+		r := create()
+		if r.errno != 0 {
+			t.Fatal(r.errno)
+		}
+		keep = append(keep, r.fd)
+	}
+	if r := create(); r.errno != eMFILE {
+		t.Fatal(r.errno)
+	}
+	closeAll(keep)
+	keep = nil
+	p.close()
+	eventually(t, "descriptors are left", func() bool { return openFiles(t) <= before })
+}
+
+// Asynchronous events: a completion queue that is full takes its queue pair along.
+func TestAsyncEvents(t *testing.T) {
+	for _, read := range []bool{true, false} {
+		d := newDaemon(t)
+		a, b := d.open(how{}), newSide(d.open(how{}), device.RC, 1<<12)
+		pd, c := a.pd(), a.cq(1, nil)
+		q := a.qp(pd, qpInit{typ: device.RC, scq: c, send: 16, recv: 16, sigAll: true, inline: 16})
+		connect(q, b.q)
+		for range 3 {
+			q.post(request_{id: 1, op: device.OpWrite, inline: []byte{1}, remote: addressOf(b.buf), rkey: b.m.rkey})
+		}
+		x := d.conns()
+		inside := func(typ device.EventType) bool {
+			for _, c := range x {
+				n := int32(0)
+				c.objects.events.Range(func(k, v any) bool {
+					_, isQP := k.(*device.QP)
+					if isQP == (typ == device.EventQPFatal) {
+						n += v.(*counted).async.Load()
+					}
+					return true
+				})
+				if n > 0 {
+					return true
+				}
+			}
+			return false
+		}
+		eventually(t, "no events", func() bool { return inside(device.EventCQErr) && inside(device.EventQPFatal) })
+		nq, nc := 0, 0
+		if read {
+			for range 2 {
+				switch e, typ := a.asyncEvent(); typ {
+				case device.EventCQErr:
+					nc++
+					if e != c.user {
+						t.Errorf("event of 0x%x", e)
+					}
+				case device.EventQPFatal:
+					nq++
+					if e != q.user {
+						t.Errorf("event of 0x%x", e)
+					}
+				default:
+					t.Error(typ)
+				}
+			}
+			if nq != 1 || nc != 1 {
+				t.Error(nq, nc)
+			}
+		}
+		if n := q.destroy(); n != nq {
+			t.Errorf("queue pair: %d reported, %d read", n, nq)
+		}
+		if _, n := c.destroy(); n != nc {
+			t.Errorf("queue: %d reported, %d read", n, nc)
+		}
+		if !quiet(a.async) {
+			t.Error("events are left")
+		}
+	}
+}
+
+// The link fails: every program hears of it, and one that has closed its descriptor does no harm.
+func TestDeviceFatal(t *testing.T) {
+	d := newDaemon(t)
+	a, b := d.open(how{}), d.open(how{})
+	unix.Close(b.async)
+	b.async = -1
+	d.end.Close()
+	if e, typ := a.asyncEvent(); e != 1 || typ != device.EventDeviceFatal {
+		t.Fatal(e, typ)
+	}
+	b.pd()
+}
+
+// Two objects of one name: the program harms itself only.
+func TestSameName(t *testing.T) {
+	p := newDaemon(t).open(how{})
+	ch := p.channel()
+	a, b := p.cq(1, &ch), p.cq(1, &ch)
+	ia, ib := a.inside(), b.inside()
+	ib.user = a.user
+	ia.notify()
+	ib.notify()
+	ib.notify()
+	for _, c := range []*cq_{a, b} {
+		if comp, _ := c.destroy(); comp < 0 || comp > 2 {
+			t.Error(comp)
+		}
+	}
+}
