@@ -32,7 +32,7 @@ func orDefault(v, def int) int {
 	return v
 }
 
-// Connect takes an RC or UC queue pair from RESET or INIT to RTS against a remote.
+// Connect takes an RC, UC or XRC queue pair from RESET or INIT to RTS against a remote.
 // psn is the first PSN that this side sends; the remote must know it.
 func (q *QP) Connect(psn uint32, r Remote, o ConnectOptions) error {
 	if o.SGIDIndex == 0 && r.GID.Addr().Is4() {
@@ -52,9 +52,15 @@ func (q *QP) Connect(psn uint32, r Remote, o ConnectOptions) error {
 	}
 	toRTR := AttrState | AttrAV | AttrPathMTU | AttrDestQPN | AttrRQPSN | AttrAccess
 	toRTS := AttrState | AttrSQPSN
-	if q.typ == RC {
+	switch q.typ {
+	case RC:
 		toRTR |= AttrMaxDestRdAtomic | AttrMinRNRTimer
 		toRTS |= AttrTimeout | AttrRetryCnt | AttrRNRRetry | AttrMaxRdAtomic
+	case XRCIni:
+		toRTS |= AttrTimeout | AttrRetryCnt | AttrRNRRetry | AttrMaxRdAtomic
+	case XRCTgt:
+		toRTR |= AttrMaxDestRdAtomic | AttrMinRNRTimer
+		toRTS |= AttrTimeout
 	}
 	err := q.Modify(&QPAttr{
 		State: StateRTR, PathMTU: o.PathMTU, DestQPN: r.QPN, RQPSN: r.PSN, MaxDestRdAtomic: depth,

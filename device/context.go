@@ -21,6 +21,7 @@ type Context struct {
 	cqs      map[*CQ]struct{}
 	qps      map[*QP]struct{}
 	srqs     map[*SRQ]struct{}
+	xrcds    map[*XRCD]struct{}
 	ahs      map[*AH]struct{}
 	channels map[*CompChannel]struct{}
 	nextCQ   int
@@ -41,7 +42,7 @@ func (d *Device) NewContext() *Context {
 	c := &Context{
 		dev: d, async: newEventList[AsyncEvent](),
 		pds: map[*PD]struct{}{}, mrs: map[*MR]struct{}{}, fasts: map[*FastMR]struct{}{}, mws: map[*MW]struct{}{}, cqs: map[*CQ]struct{}{},
-		qps: map[*QP]struct{}{}, srqs: map[*SRQ]struct{}{}, ahs: map[*AH]struct{}{}, channels: map[*CompChannel]struct{}{},
+		qps: map[*QP]struct{}{}, srqs: map[*SRQ]struct{}{}, xrcds: map[*XRCD]struct{}{}, ahs: map[*AH]struct{}{}, channels: map[*CompChannel]struct{}{},
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -130,6 +131,7 @@ func (c *Context) Close() error {
 	c.async.close()
 	c.mu.Lock()
 	clear(c.pds)
+	clear(c.xrcds)
 	c.mu.Unlock()
 	d := c.dev
 	d.mu.Lock()

@@ -200,6 +200,9 @@ func (q *CQ) notify() {
 // purge removes the completions of a queue pair that is being destroyed. Those in a
 // shared ring belong to the program that polls it.
 func (q *CQ) purge(qpn uint32) {
+	if q == nil { // an XRC queue pair has not both
+		return
+	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	kept := 0

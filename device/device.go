@@ -48,6 +48,7 @@ type Device struct {
 
 	qpMu sync.RWMutex
 	qps  map[uint32]*QP
+	srqs map[uint32]*SRQ // of XRC domains
 
 	watchMu  sync.Mutex
 	watchers map[*func()]struct{} // see Watch
@@ -70,7 +71,7 @@ func Open(ep link.Endpoint, o Options) (*Device, error) {
 	d := &Device{
 		name: o.Name, opts: o, clock: clock.Or(o.Clock), log: o.Logger, rand: o.Rand,
 		keys: newKeys(),
-		qps:  map[uint32]*QP{}, contexts: map[*Context]struct{}{},
+		qps:  map[uint32]*QP{}, srqs: map[uint32]*SRQ{}, contexts: map[*Context]struct{}{},
 	}
 	if d.log == nil {
 		d.log = slog.New(slog.DiscardHandler)
@@ -237,6 +238,19 @@ func (d *Device) addQP(q *QP) {
 		}
 		d.qps[n] = q
 		return
+	}
+}
+
+// addSRQ gives a shared receive queue of an XRC domain a random number.
+func (d *Device) addSRQ(s *SRQ) {
+	d.qpMu.Lock()
+	defer d.qpMu.Unlock()
+	for {
+		if n := d.random32() & 0xFFFFFF; n != 0 && d.srqs[n] == nil {
+			s.num = n
+			d.srqs[n] = s
+			return
+		}
 	}
 }
 

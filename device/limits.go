@@ -11,6 +11,7 @@ const (
 	MaxMR       = 524287
 	MaxMW       = 524287
 	MaxPD       = 1048576
+	MaxXRCD     = 1048576
 	MaxAH       = 32767
 	MaxSRQ      = 917503
 	MaxSRQWR    = 1048576

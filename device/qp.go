@@ -17,7 +17,7 @@ import (
 // QPType is the service of a queue pair; values as enum ib_qp_type.
 type QPType int
 
-// The queue pair types. CreateQP takes RC, UC and UD.
+// The queue pair types. CreateQP takes RC, UC, UD and XRC_INI; CreateXRCTarget makes XRC_TGT.
 const (
 	SMI       QPType = 0
 	GSI       QPType = 1
@@ -46,6 +46,7 @@ type QPInit struct {
 	Type           QPType
 	SendCQ, RecvCQ *CQ
 	Cap            Cap
+	XRCD           *XRCD            // set by CreateXRCTarget
 	SRQ            *SRQ             // receives come from it instead of a queue of its own; nil: none
 	SigAll         bool             // every send request makes a completion
 	Handler        func(AsyncEvent) // event_handler; nil: events go to the context's list
@@ -85,6 +86,7 @@ type QP struct {
 	sendRing SendRing // nil: sq
 	recvRing RecvRing // nil: rq, or srq
 	srq      *SRQ     // nil: none
+	xrcd     *XRCD    // XRC_TGT
 	windows  int      // memory windows that it has bound; the key table's lock guards it
 	lastWQE  bool     // the event was raised since it entered ERR
 
@@ -118,16 +120,23 @@ const (
 	todoCQError uint32 = 1 << iota // a completion was lost
 )
 
-// CreateQP makes a queue pair in state RESET.
+// CreateQP makes a queue pair in state RESET. An XRC initiator has no receive queue, and RecvCQ is nil.
 func (pd *PD) CreateQP(in QPInit) (*QP, error) {
+	if in.Type == XRCTgt {
+		return nil, &OpError{"create_qp", "", because(EINVAL, "an XRC target belongs to an XRC domain: CreateXRCTarget")}
+	}
+	in.XRCD = nil
+	return createQP(pd.ctx, pd, in)
+}
+
+func createQP(c *Context, pd *PD, in QPInit) (*QP, error) {
 	const op = "create_qp"
-	c := pd.ctx
 	if err := checkQPInit(&in); err != nil {
 		return nil, &OpError{op, "", err}
 	}
 	q := &QP{
 		dev: c.dev, ctx: c, pd: pd, typ: in.Type, scq: in.SendCQ, rcq: in.RecvCQ, cap: in.Cap, handler: in.Handler,
-		sendRing: in.SendRing, recvRing: in.RecvRing, srq: in.SRQ,
+		sendRing: in.SendRing, recvRing: in.RecvRing, srq: in.SRQ, xrcd: in.XRCD,
 		wake: make(chan struct{}, 1), done: make(chan struct{}),
 	}
 	q.idle.L = &q.mu
@@ -145,8 +154,15 @@ func (pd *PD) CreateQP(in QPInit) (*QP, error) {
 	q.attr.MigReq = true
 	q.attr.PKey = DefaultPKey
 	switch in.Type {
-	case RC:
-		q.eng = rc.New(rc.Config{Attr: &q.attr, Host: (*host)(q), Tx: &q.tx, SQ: sends, Recv: &q.recv, Counters: &c.dev.counters})
+	case RC, XRCIni, XRCTgt:
+		cfg := rc.Config{Service: bth.RC, Attr: &q.attr, Host: (*host)(q), Tx: &q.tx, SQ: sends, Recv: &q.recv, Counters: &c.dev.counters}
+		if in.Type != RC {
+			cfg.Service = bth.XRC
+		}
+		if in.Type == XRCTgt {
+			cfg.Recv, cfg.Select, cfg.Enter = nil, q.selectSRQ, q.enter
+		}
+		q.eng = rc.New(cfg)
 	case UC:
 		q.eng = uc.New(uc.Config{Attr: &q.attr, Host: (*host)(q), Tx: &q.tx, SQ: sends, Recv: &q.recv, Counters: &c.dev.counters})
 	case UD:
@@ -154,15 +170,10 @@ func (pd *PD) CreateQP(in QPInit) (*QP, error) {
 		q.paths = map[*AH]*wire.Path{}
 	}
 	live := func() error {
-		return cmp.Or(pd.live(), alive(c.cqs, q.scq, "send completion queue"), alive(c.cqs, q.rcq, "receive completion queue"), q.liveSRQ())
+		return q.liveParts()
 	}
 	err := own(c, op, c.qps, MaxQP, q, live, func() {
-		pd.uses.Add(1)
-		q.scq.uses.Add(1)
-		q.rcq.uses.Add(1)
-		if q.srq != nil {
-			q.srq.uses.Add(1)
-		}
+		q.count(1)
 		c.dev.addQP(q)
 		if c.dev.opts.Stepped {
 			close(q.done)
@@ -176,20 +187,59 @@ func (pd *PD) CreateQP(in QPInit) (*QP, error) {
 	return q, nil
 }
 
-// liveSRQ is the live check of the shared receive queue.
-func (q *QP) liveSRQ() error {
-	if q.srq == nil {
-		return nil
+// liveParts checks that what the queue pair stands on is alive; the context's lock is held.
+func (q *QP) liveParts() error {
+	c := q.ctx
+	var errs []error
+	if q.xrcd != nil {
+		errs = append(errs, alive(c.xrcds, q.xrcd, "XRC domain"))
+	} else {
+		errs = append(errs, q.pd.live(), alive(c.cqs, q.scq, "send completion queue"))
 	}
-	return alive(q.ctx.srqs, q.srq, "shared receive queue")
+	if q.rcq != nil {
+		errs = append(errs, alive(c.cqs, q.rcq, "receive completion queue"))
+	}
+	if q.srq != nil {
+		errs = append(errs, alive(c.srqs, q.srq, "shared receive queue"))
+	}
+	return cmp.Or(errs...)
+}
+
+// count counts the queue pair at, or off, what it stands on. An XRC target's protection domain
+// is that of a shared receive queue, which counts for itself.
+func (q *QP) count(n int32) {
+	if q.xrcd != nil {
+		q.xrcd.uses.Add(n)
+		return
+	}
+	q.pd.uses.Add(n)
+	q.scq.uses.Add(n)
+	if q.rcq != nil {
+		q.rcq.uses.Add(n)
+	}
+	if q.srq != nil {
+		q.srq.uses.Add(n)
+	}
 }
 
 func checkQPInit(in *QPInit) error {
-	if in.Type != RC && in.Type != UC && in.Type != UD {
+	switch in.Type {
+	case XRCTgt:
+		if in.SendRing != nil || in.RecvRing != nil {
+			return because(EINVAL, "an XRC target has no queues")
+		}
+		return nil
+	case XRCIni:
+		if in.SendCQ == nil || in.RecvCQ != nil || in.SRQ != nil || in.SendRing != nil || in.RecvRing != nil {
+			return because(EINVAL, "an XRC initiator has a send completion queue, and nothing to receive with")
+		}
+		in.Cap.RecvWR, in.Cap.RecvSGE = 0, 0
+	case RC, UC, UD:
+		if in.SendCQ == nil || in.RecvCQ == nil {
+			return because(EINVAL, "a queue pair needs a send and a receive completion queue")
+		}
+	default:
 		return because(EOPNOTSUPP, "queue pair type %d is not supported", int(in.Type))
-	}
-	if in.SendCQ == nil || in.RecvCQ == nil {
-		return because(EINVAL, "a queue pair needs a send and a receive completion queue")
 	}
 	if rings := in.SendRing != nil; (in.RecvRing != nil) != (rings && in.SRQ == nil) {
 		return because(EINVAL, "a queue pair has all its queues in rings, or none")
@@ -262,12 +312,7 @@ func (q *QP) Destroy() error {
 	c.mu.Lock()
 	delete(c.qps, q)
 	c.mu.Unlock()
-	q.scq.uses.Add(-1)
-	q.rcq.uses.Add(-1)
-	if q.srq != nil {
-		q.srq.uses.Add(-1)
-	}
-	q.pd.uses.Add(-1)
+	q.count(-1)
 	return nil
 }
 
@@ -454,6 +499,8 @@ func (q *QP) takesSends() error {
 		return because(EINVAL, "it is destroyed")
 	case q.attr.State < StateRTS:
 		return because(EINVAL, "state %s: sends need RTS", q.attr.State)
+	case q.typ == XRCTgt:
+		return because(EINVAL, "an XRC target cannot send")
 	}
 	return nil
 }
@@ -505,9 +552,9 @@ func (q *QP) validate(wr *SendWR) error {
 
 func (q *QP) checkReliable(wr *SendWR) error {
 	switch {
-	case !rc.Executes(wr.Op):
+	case !rc.Executes(wr.Op), q.typ == XRCIni && wr.Op.IsMasked():
 		return because(EINVAL, "%s is not possible on %s", wr.Op, q.typ)
-	case (wr.Op == OpMaskedCompareSwap || wr.Op == OpMaskedFetchAdd) && q.dev.opts.PlainAtomics:
+	case wr.Op.IsMasked() && q.dev.opts.PlainAtomics:
 		return because(EINVAL, "%s: this device has no masked atomics", wr.Op)
 	case (wr.Op.IsAtomic() || wr.Op == OpAtomicWrite) && wr.Len() != 8:
 		return because(EINVAL, "%s of %d bytes: 8 are possible", wr.Op, wr.Len())
@@ -570,6 +617,8 @@ func (q *QP) checkRecv(wr *RecvWR) error {
 		return because(EINVAL, "state RESET: receives need INIT")
 	case q.srq != nil:
 		return because(EINVAL, "it receives from %s", q.srq.name())
+	case q.rcq == nil:
+		return because(EINVAL, "%s has no receive queue", q.typ)
 	case q.recvRing != nil:
 		return because(EINVAL, "its queues are rings of a program")
 	case len(wr.SGE) > q.cap.RecvSGE:
@@ -632,11 +681,11 @@ func (h *host) PathOf(x transport.AddressHandle) *wire.Path {
 func (q *QP) accept(v *wire.View) wire.Fault {
 	b := v.BTH()
 	switch q.typ {
-	case RC, UC:
+	case RC, UC, XRCIni, XRCTgt:
 		if b.Opcode().Service() == bth.CNP {
 			return wire.Ignored
 		}
-		if !q.serves(b.Opcode()) {
+		if !q.serves(b.Opcode(), v.Info) {
 			return wire.WrongService
 		}
 		if !q.attr.State.Receives() {
@@ -657,8 +706,11 @@ func (q *QP) accept(v *wire.View) wire.Fault {
 }
 
 // serves reports whether an opcode is of the service of a connection.
-func (q *QP) serves(o bth.Opcode) bool {
+func (q *QP) serves(o bth.Opcode, i *bth.Info) bool {
 	switch o.Service() {
+	case bth.XRC:
+		// A reserved opcode goes to the responder, which refuses it.
+		return q.typ == XRCIni && i.Has(bth.Response) || q.typ == XRCTgt && !i.Has(bth.Response)
 	case bth.RC:
 		return q.typ == RC
 	case bth.UC:

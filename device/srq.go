@@ -1,9 +1,12 @@
 package device
 
 import (
+	"cmp"
 	"fmt"
 	"sync"
 	"sync/atomic"
+
+	"github.com/softnic/softnic/transport"
 )
 
 // SRQInit says what a shared receive queue is to be (ibv_srq_init_attr).
@@ -11,6 +14,10 @@ type SRQInit struct {
 	MaxWR  int // receives that it holds, 1 ... MaxSRQWR
 	MaxSGE int // entries of one receive, 0 means 1, at most MaxSRQSGE
 	Limit  int // see SRQ.SetLimit
+	// XRCD makes it the target of XRC requests, which complete to CQ; nil: it serves the queue
+	// pairs that are created with it.
+	XRCD *XRCD
+	CQ   *CQ
 	// Ring is the queue in memory that a program shares, instead of what PostRecv fills.
 	Ring SharedRing
 }
@@ -29,7 +36,9 @@ type SRQ struct {
 	pd   *PD
 	id   int
 	init SRQInit
-	uses atomic.Int32 // queue pairs
+	num  uint32                // XRC
+	uses atomic.Int32          // queue pairs
+	recv transport.RecvContext // XRC: as targets see it
 
 	mu    sync.Mutex
 	ring  recvRing
@@ -50,15 +59,30 @@ func (pd *PD) CreateSRQ(in SRQInit) (*SRQ, error) {
 	case in.Limit < 0 || in.Limit > in.MaxWR:
 		return nil, &OpError{op, "", because(EINVAL, "srq_limit %d: 0 ... max_wr %d are possible", in.Limit, in.MaxWR)}
 	}
+	if (in.XRCD == nil) != (in.CQ == nil) {
+		return nil, &OpError{op, "", because(EINVAL, "an XRC domain and a completion queue go together")}
+	}
 	s := &SRQ{ctx: pd.ctx, pd: pd, init: in, limit: in.Limit}
 	if in.Ring == nil {
 		s.ring.slot = make([]RecvWR, in.MaxWR)
 	}
 	c := pd.ctx
-	err := own(c, op, c.srqs, MaxSRQ, s, pd.live, func() {
+	live := func() error {
+		if in.XRCD == nil {
+			return pd.live()
+		}
+		return cmp.Or(pd.live(), alive(c.xrcds, in.XRCD, "XRC domain"), alive(c.cqs, in.CQ, "completion queue"))
+	}
+	err := own(c, op, c.srqs, MaxSRQ, s, live, func() {
 		pd.uses.Add(1)
 		s.id = c.nextSRQ
 		c.nextSRQ++
+		if in.XRCD != nil {
+			in.XRCD.uses.Add(1)
+			in.CQ.uses.Add(1)
+			s.recv = transport.RecvContext{Queue: s, Shared: true, Done: in.CQ.push}
+			c.dev.addSRQ(s)
+		}
 	})
 	if err != nil {
 		return nil, err
@@ -166,6 +190,13 @@ func (s *SRQ) Destroy() error {
 	s.dead = true
 	s.mu.Unlock()
 	c.async.withdraw(func(e AsyncEvent) bool { return e.SRQ == s })
+	if s.init.XRCD != nil {
+		c.dev.qpMu.Lock()
+		delete(c.dev.srqs, s.num)
+		c.dev.qpMu.Unlock()
+		s.init.XRCD.uses.Add(-1)
+		s.init.CQ.uses.Add(-1)
+	}
 	s.pd.uses.Add(-1)
 	return nil
 }

@@ -37,5 +37,8 @@ func (o WROp) IsAtomic() bool {
 	return false
 }
 
+// IsMasked reports whether an operation is a masked atomic.
+func (o WROp) IsMasked() bool { return o == OpMaskedCompareSwap || o == OpMaskedFetchAdd }
+
 // IsLocal reports whether an operation sends nothing.
 func (o WROp) IsLocal() bool { return o == OpLocalInv || o == OpBindMW || o == OpRegMR }

@@ -87,6 +87,7 @@ type SendWR struct {
 	Bind       BindWR // OpBindMW
 	Reg        RegWR  // OpRegMR
 
+	SRQN       uint32        // XRC: the shared receive queue at the peer
 	AH         AddressHandle // datagrams
 	RemoteQPN  uint32
 	RemoteQKey uint32 // bit 31 set: the queue pair's own Q_Key is sent

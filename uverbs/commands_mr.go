@@ -88,7 +88,7 @@ func allocMW(c *conn, r *request, a *answer) error {
 
 func deallocMW(c *conn, r *request, _ *answer) error {
 	h := r.u32(0)
-	w, err := get[*device.MW](&c.objects, h)
+	w, err := doomed[*device.MW](&c.objects, h)
 	if err != nil {
 		return err
 	}

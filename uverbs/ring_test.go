@@ -22,6 +22,9 @@ func seeded(tb testing.TB) *rand.Rand {
 	return rand.New(rand.NewPCG(seed, 0))
 }
 
+// steps is how long a random test of rings goes on.
+const steps = 3000
+
 // twoEnds gives a piece of an arena, and the mapping that a program makes of it.
 func twoEnds(tb testing.TB, n uint64) (span, queue) {
 	tb.Helper()
@@ -124,7 +127,7 @@ func TestConsumerRings(t *testing.T) {
 func model(t *testing.T, rnd *rand.Rand, capacity int, q queue, push func(id uint64) bool, fetch func() (uint64, bool), retire func(int)) {
 	var list []uint64 // pushed and not retired
 	fetched, id := 0, uint64(0)
-	for range 20000 {
+	for range steps {
 		switch rnd.IntN(3) {
 		case 0:
 			for range rnd.IntN(capacity + 2) {
@@ -168,7 +171,7 @@ func TestCQRing(t *testing.T) {
 	for _, n := range []int{1, 2, 3, 16, 100} {
 		r, q := newTestCQRing(t, n)
 		next, want := uint64(0), uint64(0)
-		for range 20000 {
+		for range steps {
 			if rnd.IntN(2) == 0 {
 				for range rnd.IntN(r.capacity() + 2) {
 					ok := r.Push(&device.WC{ID: next, QPN: uint32(next)})
@@ -397,7 +400,7 @@ func TestHostileRings(t *testing.T) {
 		"send 0": func() (hostileRing, queue) { return hostileSend(t, 0, 1) }, "recv 0": func() (hostileRing, queue) { return hostileRecv(t, 0, 1) },
 	} {
 		r, q := f()
-		for range 20000 {
+		for range steps {
 			scribble(rnd, q)
 			if n := r.step(); n > r.mask {
 				t.Fatalf("%s: %d outstanding of %d", name, n, r.mask)
@@ -406,7 +409,7 @@ func TestHostileRings(t *testing.T) {
 	}
 	r, q := newTestCQRing(t, 5)
 	end := ringData + (r.capacity()+1)<<r.shift
-	for range 20000 {
+	for range steps {
 		scribble(rnd, q)
 		rest := bytes.Clone(q.b[end:])
 		r.Push(&device.WC{ID: 1})

@@ -81,6 +81,9 @@ func (o *runOptions) daemon(cmd *cobra.Command) (err error) {
 	if _, _, err := o.permissions(); err != nil {
 		return err
 	}
+	if o.untilIdle > 0 {
+		background()
+	}
 	l, err := control.Listen(o.path)
 	if err != nil {
 		return err

@@ -3,6 +3,8 @@ package main
 import (
 	"io"
 	"log/slog"
+	"os/signal"
+	"syscall"
 
 	"github.com/softnic/softnic/cmd/softnic/exec"
 	"github.com/softnic/softnic/cmd/softnic/nic"
@@ -41,6 +43,10 @@ func (o *runOptions) servePrograms(n *nic.NIC, stderr io.Writer) (*programs, err
 	}
 	return p, nil
 }
+
+// background lets a daemon live on, or end in order, whose starter was killed before it read the line
+// that says ready.
+func background() { signal.Ignore(syscall.SIGPIPE) }
 
 func detach() error { return exec.Detach() }
 

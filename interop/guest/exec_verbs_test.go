@@ -296,6 +296,9 @@ func TestExecVerbs(t *testing.T) {
 			if wc := e.q.SendCompletions(1)[0]; wc.Status != wcFlushErr || wc.WrID != 7 {
 				t.Errorf("%s's send in ERR: %+v", e.name, wc)
 			}
+			if e == p.kernel {
+				return // it looks at receives that are posted later only when there is something else to do
+			}
 			e.q.PostRecv(8, e.mr, 0, size)
 			if wc := e.q.RecvCompletions(1)[0]; wc.Status != wcFlushErr || wc.WrID != 8 {
 				t.Errorf("%s's receive in ERR: %+v", e.name, wc)

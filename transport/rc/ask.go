@@ -14,7 +14,7 @@ func (r *responder) ask(now transport.Time, psn bth.PSN, v *wire.View) wire.Faul
 	if r.saved.busy() {
 		return r.badRequest(now, psn)
 	}
-	res := resource{op: v.BTH().Opcode(), first: psn, place: r.psns, packets: 1, busy: true}
+	res := resource{at: r.at, op: v.BTH().Opcode(), first: psn, place: r.psns, packets: 1, busy: true}
 	var fault wire.Fault
 	switch {
 	case v.Info.Has(bth.Atomic):
@@ -54,10 +54,10 @@ func (r *responder) atomic(now transport.Time, psn bth.PSN, v *wire.View) (uint6
 	} else {
 		h := bth.AtomicETH(v.Header(bth.HAtomicETH))
 		va, rkey = h.VA(), h.RKey()
-		switch v.BTH().Opcode() {
-		case bth.MaskedFetchAdd:
+		switch o := v.BTH().Opcode(); {
+		case o == bth.MaskedFetchAdd:
 			a = transport.Atomic{Op: transport.OpMaskedFetchAdd, CompareAdd: h.SwapAdd(), CompareAddMask: h.Compare()}
-		case bth.Make(bth.RC, bth.FetchAdd):
+		case o.Operation() == bth.FetchAdd:
 			a = transport.Atomic{Op: transport.OpFetchAdd, CompareAdd: h.SwapAdd()}
 		default:
 			a = transport.Atomic{Op: transport.OpCompareSwap, CompareAdd: h.Compare(), Swap: h.SwapAdd()}

@@ -9,11 +9,11 @@ import (
 // execute handles the request at the expected PSN.
 func (r *responder) execute(now transport.Time, psn bth.PSN, v *wire.View) wire.Fault {
 	i := v.Info
-	if !i.Known() || !r.in.InSequence(i.Flags) || !r.allowed(v) {
+	if !i.Known() || !r.in.InSequence(i.Flags) || !r.target(v) || !r.allowed(v) {
 		return r.badRequest(now, psn)
 	}
 	if i.Has(bth.Recv) && !r.held {
-		if !r.m.Recv.Queue.Fetch(&r.recv) {
+		if !r.at.Queue.Fetch(&r.recv) {
 			r.mute = true
 			r.nak(bth.RNRNak|bth.Syndrome(r.m.Attr.MinRNRTimer&31), psn)
 			r.m.Counters.SendRNRErr.Inc()
@@ -31,6 +31,22 @@ func (r *responder) execute(now transport.Time, psn bth.PSN, v *wire.View) wire.
 		return r.send(now, psn, v)
 	}
 	return r.ask(now, psn, v)
+}
+
+// target takes the receive context that an XRC packet names: all packets of a message name
+// the same.
+func (r *responder) target(v *wire.View) bool {
+	h := v.Header(bth.HXRCETH)
+	if h == nil {
+		return true
+	}
+	c := r.m.Select(bth.XRCETH(h).SRQN())
+	if c == nil || r.in != transport.NoMessage && c != r.at {
+		return false
+	}
+	r.at = c
+	r.m.Enter(c)
+	return true
 }
 
 // allowed checks the access rights of the queue pair, before any key.
@@ -212,7 +228,7 @@ func (r *responder) read(now transport.Time, psn bth.PSN, v *wire.View) wire.Fau
 		return r.noAccess(now, psn)
 	}
 	r.m.Counters.RxReadRequests.Inc()
-	res := resource{op: v.BTH().Opcode(), first: psn, place: r.psns, packets: n, va: h.VA(), rkey: h.RKey(), length: h.Length(), busy: true}
+	res := resource{at: r.at, op: v.BTH().Opcode(), first: psn, place: r.psns, packets: n, va: h.VA(), rkey: h.RKey(), length: h.Length(), busy: true}
 	r.advance(n, true)
 	id := r.saved.add(res)
 	r.out.push(reply{kind: replyRead, res: res, id: id, psn: psn, msn: r.msn, until: n})

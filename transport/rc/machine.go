@@ -14,6 +14,12 @@ type Config struct {
 	SQ       transport.SendQueue
 	Recv     *transport.RecvContext
 	Counters *transport.Counters
+	// Service is RC or, for an XRC queue pair, XRC.
+	Service bth.Service
+	// Select returns the receive context that an XRCETH names, nil if there is none, and Enter
+	// has the Host look memory up in the domain of one. XRC targets need both; Recv is nil there.
+	Select func(srqn uint32) *transport.RecvContext
+	Enter  func(c *transport.RecvContext)
 	// Window is the largest number of unanswered PSNs, those that READs
 	// reserve included; 0 means as many as hold 1 MiB of payload, at least 128.
 	Window int
@@ -35,6 +41,7 @@ var _ transport.Engine = (*Machine)(nil)
 func New(c Config) *Machine {
 	m := &Machine{Config: c}
 	m.req.m, m.rsp.m = m, m
+	m.rsp.at = c.Recv
 	return m
 }
 
@@ -142,7 +149,13 @@ func (m *Machine) fail(now transport.Time) {
 
 // head writes a BTH and counts nothing.
 func (m *Machine) head(t *transport.Tx, op bth.Operation, psn bth.PSN, ackReq, solicited bool) []byte {
-	return m.headOf(t, bth.Make(bth.RC, op), psn, ackReq, solicited)
+	o := bth.Make(m.Service, op)
+	ext := m.headOf(t, o, psn, ackReq, solicited)
+	if _, ok := o.Info().Offset(bth.HXRCETH); ok {
+		bth.XRCETH(ext).Put(m.req.srqn)
+		ext = ext[bth.HXRCETH.Len():]
+	}
+	return ext
 }
 
 // headOf is head for an opcode of any service.

@@ -171,6 +171,9 @@ func (r *responder) emitRead(e *reply) bool {
 	at := uint64(e.sent) * mtu
 	n := int(min(mtu, uint64(e.res.length)-at))
 	if n > 0 {
+		if r.m.Enter != nil {
+			r.m.Enter(e.res.at)
+		}
 		mem, ok := r.m.Host.Remote(e.res.rkey, e.res.va+at, uint64(n), transport.RemoteRead)
 		if !ok {
 			r.m.Tx.DropLast()

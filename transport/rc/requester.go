@@ -64,6 +64,7 @@ type requester struct {
 	sinceAR int // packets since one asked for an acknowledgement
 	reading int // READs and atomics that hold a slot of the initiator depth
 
+	srqn     uint32 // XRC: target of the request being sent
 	ssn      uint32 // message sequence number of the next request, from 1
 	limited  bool   // the peer limits credits
 	limit    uint32 // ssn up to which it does
@@ -151,6 +152,7 @@ func (r *requester) send(now transport.Time) {
 			}
 			return
 		}
+		r.srqn = w.wr.SRQN
 		if w.wr.Op.IsLocal() {
 			if !r.local(w) {
 				return

@@ -16,9 +16,10 @@ type responder struct {
 	est  bool    // communication established was raised
 
 	in   transport.Message
-	recv transport.RecvWR // receive in use
-	held bool             // recv was taken and not completed
-	got  uint64           // SEND: bytes stored
+	at   *transport.RecvContext // what the message is received into; nil: nothing was yet (XRC)
+	recv transport.RecvWR       // receive in use
+	held bool                   // recv was taken and not completed
+	got  uint64                 // SEND: bytes stored
 
 	va   uint64 // WRITE: where the next byte goes
 	rkey uint32
@@ -148,8 +149,8 @@ func (r *responder) finish(c transport.WC, solicited bool) bool {
 		r.m.Counters.RespCqeError.Inc()
 	}
 	r.held = false
-	r.m.Recv.Queue.Retire(1)
-	return r.m.Recv.Done(wc, solicited)
+	r.at.Queue.Retire(1)
+	return r.at.Done(wc, solicited)
 }
 
 // overrun ends the connection because a completion found its queue full. The
@@ -167,7 +168,7 @@ func (r *responder) flush() {
 		r.finish(transport.WC{Status: transport.StatusFlush}, false)
 	}
 	r.in = transport.NoMessage
-	for !r.m.Recv.Shared && r.m.Recv.Queue.Fetch(&r.recv) {
+	for r.at != nil && !r.at.Shared && r.at.Queue.Fetch(&r.recv) {
 		r.held = true
 		r.finish(transport.WC{Status: transport.StatusFlush}, false)
 	}
@@ -175,8 +176,8 @@ func (r *responder) flush() {
 
 func (r *responder) reset() {
 	if r.held {
-		r.m.Recv.Queue.Retire(1)
+		r.at.Queue.Retire(1)
 	}
-	*r = responder{m: r.m, saved: r.saved, out: replies{q: r.out.q}}
+	*r = responder{m: r.m, at: r.m.Recv, saved: r.saved, out: replies{q: r.out.q}}
 	r.saved.clear()
 }

@@ -1,10 +1,14 @@
 package rc
 
-import "github.com/softnic/softnic/wire/bth"
+import (
+	"github.com/softnic/softnic/transport"
+	"github.com/softnic/softnic/wire/bth"
+)
 
 // resource is a READ, atomic, FLUSH or ATOMIC WRITE that was executed, kept so that a duplicate
 // can be answered.
 type resource struct {
+	at      *transport.RecvContext
 	op      bth.Opcode
 	value   uint64 // atomic: what was there
 	first   bth.PSN

@@ -34,8 +34,13 @@ const (
 // a daemon that is ending may still have it.
 var addresses = []string{"127.0.0.1", "127.0.0.1", "127.0.0.2", "127.0.0.3", "127.0.0.4", "127.0.0.5", "127.0.0.6", "127.0.0.7", "127.0.0.8", "127.0.0.9"}
 
+// maxStarts is how many daemons are started before connect gives up: one that nobody connects to
+// in its time of grace, on a machine that is very busy, ends.
+const maxStarts = 5
+
 // connect connects to the daemon, which it starts if that is wanted and none is there. who names it.
 func (o *Options) connect() (conn *os.File, who string, err error) {
+	starts := 0
 	for end := time.Now().Add(patience); ; time.Sleep(pause) {
 		conn, err := o.Present(o.Path)
 		if err == nil {
@@ -49,16 +54,20 @@ func (o *Options) connect() (conn *os.File, who string, err error) {
 		switch {
 		case err != nil && !nobody(err):
 			return nil, "", o.explain(err)
-		case time.Now().After(end):
-			return nil, "", fmt.Errorf("%s runs on %s and serves no programs there: stop it and start it again, or use another --socket PATH", o.whoServes(), o.Path)
-		case err == nil || answers(o.Path+control.Suffix):
-			// It is beginning, or about to end.
+		case err == nil || answers(o.Path+control.Suffix): // it is beginning, or about to end
+			if time.Now().After(end) {
+				return nil, "", fmt.Errorf("%s runs on %s and serves no programs there: stop it and start it again, or use another --socket PATH", o.whoServes(), o.Path)
+			}
 		case !o.Start:
 			return nil, "", fmt.Errorf("no softnic runs on %s: start one with `softnic run --udp ADDR --socket %s`", o.Path, o.Path)
+		case starts == maxStarts:
+			return nil, "", fmt.Errorf("%d daemons that were started on %s ended at once: try `softnic run --udp %s`", starts, o.Path, addresses[0])
 		default:
 			if err := o.start(); err != nil {
 				return nil, "", err
 			}
+			starts++
+			end = time.Now().Add(patience)
 		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	osexec "os/exec"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -58,7 +59,7 @@ func TestMain(m *testing.M) {
 }
 
 // fakeGrace is how long a fake daemon stays.
-const fakeGrace = 300 * time.Millisecond
+const fakeGrace = time.Second
 
 func fakeDaemon(addr, path string) error {
 	switch os.Getenv(mood) {
@@ -70,6 +71,7 @@ func fakeDaemon(addr, path string) error {
 		time.Sleep(patience)
 		return nil
 	}
+	signal.Ignore(syscall.SIGPIPE) // as softnic run --until-idle
 	ctl, err := control.Listen(path)
 	if err != nil {
 		return err
@@ -194,8 +196,12 @@ func TestDaemonIsAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer r.Close()
-	cmd := osexec.Command(ownFile(), "exec", "sh", "-c", "sleep 1000")
+	cmd := osexec.Command(ownFile(), "exec", "sh", "-c", "echo; exec sleep 1000")
 	cmd.ExtraFiles = []*os.File{w}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -206,8 +212,11 @@ func TestDaemonIsAlone(t *testing.T) {
 	}()
 	o := testOptions(dir)
 	var pid int
-	for end := time.Now().Add(10 * time.Second); pid == 0 && time.Now().Before(end); time.Sleep(pause) {
-		_, _ = fmt.Sscanf(o.whoServes(), "softnic (pid %d,", &pid)
+	if n, err := out.Read(make([]byte, 1)); n != 1 {
+		t.Fatal(err)
+	}
+	if _, err := fmt.Sscanf(o.whoServes(), "softnic (pid %d,", &pid); err != nil {
+		t.Fatal(err)
 	}
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -230,6 +239,26 @@ func TestDaemonIsAlone(t *testing.T) {
 		t.Error("the daemon ended with its program, without grace")
 	}
 	gone(t, dir)
+}
+
+// A program that is killed while its daemon begins leaves nothing for long.
+func TestKilledEarly(t *testing.T) {
+	dir := place(t)
+	for _, d := range []time.Duration{0, 5, 10, 20, 30, 50, 80} {
+		cmd := osexec.Command(ownFile(), "exec", "sleep", "1000")
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(d * time.Millisecond)
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	}
+	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(pause) {
+		if left, _ := filepath.Glob(dir + "/a.sock*"); !slices.ContainsFunc(left, func(p string) bool { return !strings.Contains(p, ".log") }) {
+			return
+		}
+	}
+	t.Error("a daemon is left")
 }
 
 // Many at the same time meet at one daemon.

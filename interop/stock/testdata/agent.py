@@ -1,0 +1,183 @@
+"""Verbs driven over a pipe: one JSON request a line on standard input, one JSON answer a line on standard output.
+
+agent_test.go speaks to it, and says what is created, posted and expected: this program knows no test. Objects are
+named by the numbers that their creation returned. A verb that fails answers {"error": text, "errno": n}.
+"""
+import json
+import os
+import select
+import socket
+import sys
+import time
+
+import pyverbs.enums as e
+from pyverbs.addr import AH, AHAttr, GID, GlobalRoute
+from pyverbs.cq import CQ, CompChannel
+from pyverbs.device import Context
+from pyverbs.mr import MR
+from pyverbs.pd import PD
+from pyverbs.pyverbs_error import PyverbsError
+from pyverbs.qp import QP, QPAttr, QPCap, QPInitAttr
+from pyverbs.wr import SGE, RecvWR, SendWR
+
+MASKS = {  # QPAttr field: the bit that announces it
+    "qp_access_flags": e.IBV_QP_ACCESS_FLAGS, "pkey_index": e.IBV_QP_PKEY_INDEX, "port_num": e.IBV_QP_PORT,
+    "qkey": e.IBV_QP_QKEY, "ah_attr": e.IBV_QP_AV, "path_mtu": e.IBV_QP_PATH_MTU, "timeout": e.IBV_QP_TIMEOUT,
+    "retry_cnt": e.IBV_QP_RETRY_CNT, "rnr_retry": e.IBV_QP_RNR_RETRY, "rq_psn": e.IBV_QP_RQ_PSN,
+    "max_rd_atomic": e.IBV_QP_MAX_QP_RD_ATOMIC, "min_rnr_timer": e.IBV_QP_MIN_RNR_TIMER, "sq_psn": e.IBV_QP_SQ_PSN,
+    "max_dest_rd_atomic": e.IBV_QP_MAX_DEST_RD_ATOMIC, "dest_qp_num": e.IBV_QP_DEST_QPN,
+}
+
+
+def state_name(value):
+    for name in ("RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"):
+        if getattr(e, "IBV_QPS_" + name) == value:
+            return name
+
+
+class Agent:
+    def __init__(self, device):
+        self.ctx = Context(name=device)
+        self.pd = PD(self.ctx)
+        self.objects = {}
+
+    def keep(self, obj, **more):
+        number = len(self.objects)
+        self.objects[number] = obj
+        return {"id": number, **more}
+
+    def reg_mr(self, length, access):
+        mr = MR(self.pd, length, access)
+        if access & e.IBV_ACCESS_LOCAL_WRITE:
+            mr.write(bytes(length), length)
+        return self.keep(mr, addr=mr.buf, lkey=mr.lkey, rkey=mr.rkey)
+
+    def mr_write(self, mr, offset, data):
+        data = bytes.fromhex(data)
+        self.objects[mr].write(data, len(data), offset)
+
+    def mr_read(self, mr, offset, length):
+        return {"data": self.objects[mr].read(length, offset).hex()}
+
+    def alloc_pd(self):
+        return self.keep(PD(self.ctx))
+
+    def create_channel(self):
+        return self.keep(CompChannel(self.ctx))
+
+    def create_cq(self, depth, channel=None, vector=0):
+        channel = None if channel is None else self.objects[channel]
+        return self.keep(CQ(self.ctx, depth, None, channel, vector))
+
+    def create_qp(self, type, scq, rcq, depth, sge, sig_all, inline=0):
+        cap = QPCap(max_send_wr=depth, max_recv_wr=depth, max_send_sge=sge, max_recv_sge=sge, max_inline_data=inline)
+        init = QPInitAttr(qp_type=getattr(e, "IBV_QPT_" + type), scq=self.objects[scq], rcq=self.objects[rcq], cap=cap,
+                          sq_sig_all=sig_all)
+        qp = QP(self.pd, init)
+        return self.keep(qp, qpn=qp.qp_num)
+
+    def modify(self, qp, state, attrs):
+        attr, mask = QPAttr(), 0
+        if state:
+            attr.qp_state, mask = getattr(e, "IBV_QPS_" + state), e.IBV_QP_STATE
+        for name, value in attrs.items():
+            setattr(attr, name, self.ah_attr(**value) if name == "ah_attr" else value)
+            mask |= MASKS[name]
+        self.objects[qp].modify(attr, mask)
+
+    def query(self, qp):
+        attr, _ = self.objects[qp].query(0xffffff & ~e.IBV_QP_ALT_PATH)
+        return {"state": state_name(attr.qp_state)}
+
+    def ah_attr(self, dgid=None, sgid_index=1, hop_limit=64, traffic_class=0):
+        if dgid is None:
+            return AHAttr(dlid=1, port_num=1)
+        grh = GlobalRoute(dgid=GID(dgid), sgid_index=sgid_index, hop_limit=hop_limit, traffic_class=traffic_class)
+        return AHAttr(gr=grh, is_global=1, port_num=1)
+
+    def create_ah(self, **attr):
+        return self.keep(AH(self.pd, attr=self.ah_attr(**attr)))
+
+    def request(self, cls, entries, **fields):
+        """A work request. pyverbs insists on an entry where there is to be none."""
+        wr = cls(num_sge=max(len(entries), 1), sg=[SGE(*s) for s in entries] or [SGE(0, 0, 0)], **fields)
+        wr.num_sge = len(entries)
+        return wr
+
+    def post_recv(self, qp, wr_id, sge):
+        self.objects[qp].post_recv(self.request(RecvWR, sge, wr_id=wr_id))
+
+    def post_send(self, qp, wr_id, opcode, flags, imm, sge, remote_addr, rkey, ah=None, remote_qpn=0, qkey=0):
+        wr = self.request(SendWR, sge, wr_id=wr_id, opcode=getattr(e, "IBV_WR_" + opcode), imm_data=socket.htonl(imm),
+                          send_flags=flags)
+        if ah is not None:
+            wr.set_wr_ud(self.objects[ah], remote_qpn, qkey)
+        else:
+            wr.set_wr_rdma(rkey, remote_addr)
+        self.objects[qp].post_send(wr)
+
+    def poll(self, cq, count, limit):
+        """Waits for count completions, or for the limit in seconds; returns what there is."""
+        cq, wcs, deadline = self.objects[cq], [], time.monotonic() + limit
+        while True:
+            _, got = cq.poll(count - len(wcs))
+            wcs += got
+            if len(wcs) >= count or time.monotonic() > deadline:
+                break
+            time.sleep(0.001)
+        return {"wcs": [{
+            "wr_id": wc.wr_id, "status": wc.status, "opcode": wc.opcode, "byte_len": wc.byte_len,
+            "flags": wc.wc_flags, "imm": socket.ntohl(wc.imm_data), "qpn": wc.qp_num, "src_qp": wc.src_qp,
+        } for wc in wcs]}
+
+    def arm(self, cq, solicited):
+        self.objects[cq].req_notify(solicited)
+
+    def get_event(self, channel, cq):
+        """Blocks."""
+        self.objects[channel].get_cq_event(self.objects[cq])
+        self.objects[cq].ack_events(1)
+
+    def event_fds(self):
+        """The descriptors that are Unix sockets, by number, and whether each can be read: those of events."""
+        fds = {}
+        for name in os.listdir("/proc/self/fd"):
+            fd = int(name)
+            try:
+                target = os.readlink("/proc/self/fd/" + name)
+            except OSError:
+                continue  # that of the folder
+            if target.startswith("socket:") and fd < 1000 and fd > 2:
+                fds[fd] = bool(select.select([fd], [], [], 0)[0])
+        return {"fds": fds}
+
+    def get_async_event(self):
+        """Blocks."""
+        event = self.ctx.get_async_event()
+        event.ack()
+        return {"type": event.event_type}
+
+    def query_device(self):
+        return {"vectors": self.ctx.num_comp_vectors, "max_cqe": self.ctx.query_device().max_cqe}
+
+    def query_port(self, port):
+        self.ctx.query_port(port)
+
+    def destroy(self, ids):
+        for number in ids:
+            self.objects[number].close()
+
+
+def main():
+    agent = Agent(sys.argv[1])
+    print(json.dumps({"ready": True}), flush=True)
+    for line in sys.stdin:
+        request = json.loads(line)
+        try:
+            answer = getattr(agent, request.pop("verb"))(**request) or {}
+        except PyverbsError as err:
+            answer = {"error": str(err), "errno": getattr(err, "error_code", 0) or 0}
+        print(json.dumps(answer), flush=True)
+
+
+main()
