@@ -23,6 +23,7 @@ type Options struct {
 	Logger       *slog.Logger     // nil: silent; it is called with locks held and must not call the device
 	Stepped      bool             // no goroutines: the program calls Step
 	PlainAtomics bool             // no masked atomics, for which there is no standard wire form
+	Profile      string           // how it behaves where adapters differ, see ProfileByName
 	SameKeys     bool             // L_Key and R_Key of a region are equal, as on other adapters
 	Link         link.PortOptions // impairment and capture; its Clock, Logger and Inline are set by Open
 }
@@ -39,6 +40,8 @@ type Device struct {
 	rand     io.Reader
 	randMu   sync.Mutex
 	keys     keys
+	profile  Profile
+	cnp      notifications
 	dispatch *dispatcher
 	counters stats.Device
 	gids     atomic.Pointer[gidTable]
@@ -79,6 +82,11 @@ func Open(ep link.Endpoint, o Options) (*Device, error) {
 	if d.rand == nil {
 		d.rand = rand.Reader
 	}
+	var err error
+	if d.profile, err = ProfileByName(o.Profile); err != nil {
+		return nil, &OpError{"open_device", "", err}
+	}
+	d.profile.SameKeys = d.profile.SameKeys || o.SameKeys
 	d.counters.Drops = make([]stats.Counter, wire.Faults)
 	d.start = d.clock.Now()
 	if o.Stepped {
@@ -332,6 +340,9 @@ func (d *Device) receive(b *link.Batch) {
 				p.Fault = f
 			} else {
 				p.Fault = q.eng.Receive(now, &p.View)
+				if ce(&p.View) {
+					q.congested(now, &p.View)
+				}
 			}
 			d.verdict(p)
 			i++

@@ -42,7 +42,7 @@ func (k *keys) add(d *Device, mr *MR) {
 	defer k.mu.Unlock()
 	mr.lkey = k.draw(d)
 	mr.rkey = mr.lkey
-	if !d.opts.SameKeys {
+	if !d.profile.SameKeys {
 		mr.rkey = k.draw(d)
 	}
 	k.publish(mr)

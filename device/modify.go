@@ -123,6 +123,9 @@ func (q *QP) checkAttrs(a *QPAttr, mask AttrMask) (*wire.Path, error) {
 		dest = a.DestQPN
 	}
 	p.SrcPort = sourcePort(a.AH.FlowLabel, q.num, dest)
+	if q.dev.profile.RandomPort {
+		p.SrcPort = 0xC000 | uint16(q.dev.random32()&0x3FFF)
+	}
 	return p, nil
 }
 
@@ -206,7 +209,7 @@ func (q *QP) toReset() {
 	}
 	q.tx.Release()
 	mtu := q.attr.PathMTU
-	q.attr = transport.Attr{QPN: q.num, SigAll: q.attr.SigAll, MigReq: true, PKey: DefaultPKey}
+	q.attr = transport.Attr{QPN: q.num, SigAll: q.attr.SigAll, MigReq: q.attr.MigReq, Rules: q.attr.Rules, PKey: DefaultPKey}
 	if q.typ == UD {
 		q.attr.PathMTU = mtu
 	}

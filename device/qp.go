@@ -83,12 +83,14 @@ type QP struct {
 	cap      Cap
 	handler  func(AsyncEvent)
 	recv     transport.RecvContext
-	sendRing SendRing // nil: sq
-	recvRing RecvRing // nil: rq, or srq
-	srq      *SRQ     // nil: none
-	xrcd     *XRCD    // XRC_TGT
-	windows  int      // memory windows that it has bound; the key table's lock guards it
-	lastWQE  bool     // the event was raised since it entered ERR
+	sendRing SendRing             // nil: sq
+	recvRing RecvRing             // nil: rq, or srq
+	srq      *SRQ                 // nil: none
+	xrcd     *XRCD                // XRC_TGT
+	windows  int                  // memory windows that it has bound; the key table's lock guards it
+	slowDown func(transport.Time) // rate hook: hears of congestion notifications; nil: there is none
+	cnpPath  *wire.Path           // of the last notification that was sent
+	lastWQE  bool                 // the event was raised since it entered ERR
 
 	mu      sync.Mutex // first in the lock order
 	idle    sync.Cond  // flushing has ended
@@ -151,7 +153,7 @@ func createQP(c *Context, pd *PD, in QPInit) (*QP, error) {
 		q.recv.Queue, q.recv.Shared = in.SRQ, true
 	}
 	q.attr.SigAll = in.SigAll
-	q.attr.MigReq = true
+	q.attr.MigReq, q.attr.Rules = c.dev.profile.MigReq, c.dev.profile.Rules
 	q.attr.PKey = DefaultPKey
 	switch in.Type {
 	case RC, XRCIni, XRCTgt:
@@ -683,7 +685,7 @@ func (q *QP) accept(v *wire.View) wire.Fault {
 	switch q.typ {
 	case RC, UC, XRCIni, XRCTgt:
 		if b.Opcode().Service() == bth.CNP {
-			return wire.Ignored
+			return q.acceptCNP(v)
 		}
 		if !q.serves(b.Opcode(), v.Info) {
 			return wire.WrongService
@@ -703,6 +705,19 @@ func (q *QP) accept(v *wire.View) wire.Fault {
 		return wire.PKey
 	}
 	return wire.OK
+}
+
+// acceptCNP takes a congestion notification from the peer of a connection.
+func (q *QP) acceptCNP(v *wire.View) wire.Fault {
+	p := q.attr.Path
+	switch {
+	case v.BTH().Opcode() != bth.CNPNotify:
+		return wire.Ignored
+	case p == nil || v.Src() != p.Dst || v.Dst() != p.Src:
+		return wire.WrongPeer
+	}
+	q.notified(q.dev.now())
+	return wire.Ignored
 }
 
 // serves reports whether an opcode is of the service of a connection.

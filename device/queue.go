@@ -80,6 +80,9 @@ func (r *recvRing) Fetch(wr *RecvWR) bool {
 // Retire implements transport.RecvQueue.
 func (r *recvRing) Retire(n int) { r.tail += n }
 
+// Len implements transport.CountedQueue.
+func (r *recvRing) Len() int { return r.head - r.fetch }
+
 func (r *recvRing) clear() { r.tail, r.fetch = r.head, r.head }
 
 // checkedRing is the SendRing of a queue pair as its engine sees it: checked.

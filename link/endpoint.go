@@ -59,7 +59,7 @@ type Info struct {
 // Info.MaxSegs of them.
 type Frame struct {
 	*wire.Packet
-	Eth     []byte // 14 bytes where Info.Ethernet; addresses are filled in by the endpoint
+	Eth     []byte // 14 bytes where Info.Ethernet; addresses are filled in by the endpoint, that of a multicast group by the port
 	Net     []byte // IP and UDP header
 	Tail    []byte // pad and ICRC
 	Segment int    // index in the burst: the IPv4 ID

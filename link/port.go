@@ -48,6 +48,8 @@ type Port struct {
 	rx    rxState
 	count portCounters
 
+	groups groups
+
 	mu     sync.Mutex // what follows, and the order of changes to view
 	local  []netip.Addr
 	notify func()

@@ -204,6 +204,9 @@ func (p *Port) emit(v *portView, pk *wire.Packet, note string) {
 	f.note = note
 	// The byte stage of impairment (corrupt, CE mark) belongs here: the frame is
 	// sealed, and what it changes is what the capture has to show.
+	if pk.Path.Dst.IsMulticast() && p.groups.has(pk.Path.Dst) {
+		p.loop.Put(0, f.AppendTo) // the wire brings no copy back
+	}
 	t.list = t.all[:len(t.list)+1]
 }
 
@@ -296,6 +299,9 @@ func (f *Frame) frame(v *portView, pk *wire.Packet, id int, still bool) {
 	if v.info.Ethernet {
 		f.Eth = f.buf[:wire.EthLen]
 		copy(f.Eth, v.info.MAC)
+		if pk.Path.Dst.IsMulticast() {
+			*(*[6]byte)(f.Eth) = GroupMAC(pk.Path.Dst)
+		}
 		copy(f.Eth[6:], v.info.MAC)
 		binary.BigEndian.PutUint16(f.Eth[12:], pk.Path.EtherType())
 	}

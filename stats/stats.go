@@ -43,6 +43,8 @@ type Device struct {
 	RxAtomicRequests                   Counter
 	ReqCqeError, RespCqeError          Counter
 	RxICRCEncapsulated                 Counter // wrong ICRC
+	NpEcnMarked, NpCnpSent             Counter // packets marked on their way; CNPs for them
+	RpCnpHandled, RpCnpIgnored         Counter // CNPs that came
 	// softnic's own
 	SentBytes, RcvdBytes Counter // UDP payload
 	UDOversize           Counter // datagrams above the MTU: completed, not sent
@@ -70,6 +72,8 @@ func (d *Device) Values(dropName func(i int) string) []Value {
 		{"rx_atomic_requests", d.RxAtomicRequests.Load()},
 		{"req_cqe_error", d.ReqCqeError.Load()}, {"resp_cqe_error", d.RespCqeError.Load()},
 		{"rx_icrc_encapsulated", d.RxICRCEncapsulated.Load()},
+		{"np_ecn_marked_roce_packets", d.NpEcnMarked.Load()}, {"np_cnp_sent", d.NpCnpSent.Load()},
+		{"rp_cnp_handled", d.RpCnpHandled.Load()}, {"rp_cnp_ignored", d.RpCnpIgnored.Load()},
 		{"sent_bytes", d.SentBytes.Load()}, {"rcvd_bytes", d.RcvdBytes.Load()},
 		{"ud_oversize", d.UDOversize.Load()}, {"rnr_loop", d.RNRLoop.Load()}, {"late_ack", d.LateAck.Load()},
 	}

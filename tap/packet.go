@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"net"
 	"net/netip"
+
+	"github.com/softnic/softnic/link"
 )
 
 // EtherTypes and IP protocols.
@@ -47,16 +49,8 @@ func (a hw) linkLocal() netip.Addr {
 	return netip.AddrFrom16([16]byte{0xfe, 0x80, 8: a[0] ^ 2, a[1], a[2], 0xff, 0xfe, a[3], a[4], a[5]})
 }
 
-// groupMAC returns the Ethernet address of a multicast group: RFC 1112 section
-// 6.4, RFC 2464 section 7.
-func groupMAC(group netip.Addr) hw {
-	if group.Is4() {
-		b := group.As4()
-		return hw{0x01, 0x00, 0x5e, b[1] & 0x7f, b[2], b[3]}
-	}
-	b := group.As16()
-	return hw{0x33, 0x33, b[12], b[13], b[14], b[15]}
-}
+// groupMAC returns the Ethernet address of a multicast group.
+func groupMAC(group netip.Addr) hw { return hw(link.GroupMAC(group)) }
 
 // putEth writes an Ethernet header without tag.
 func putEth(b []byte, dst, src hw, etherType uint16) {

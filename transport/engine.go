@@ -64,6 +64,16 @@ type Attr struct {
 	Path            *wire.Path // connected services
 	SigAll          bool       // every send request is signaled
 	MigReq          bool       // value of BTH.MigReq in what we send
+	Rules           Rules
+}
+
+// Rules are what adapters do differently on a reliable connection. The zero value is what the
+// specification says.
+type Rules struct {
+	RetryForever bool // retry_cnt 7 never gives up
+	AckEach      bool // every request that asks for an acknowledgement gets one of its own
+	Credits      bool // acknowledgements carry credits, where the receive queue is not shared
+	DropReserved bool // a reserved opcode is dropped instead of refused
 }
 
 // Changed says what a modify changed; engines need to know of these only.

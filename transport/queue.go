@@ -25,6 +25,12 @@ type RecvQueue interface {
 	Retire(n int)
 }
 
+// CountedQueue is a RecvQueue that knows how many receives wait in it.
+type CountedQueue interface {
+	RecvQueue
+	Len() int
+}
+
 // RecvContext is what a message is received into: constant for RC and UD,
 // chosen by the XRCETH of each packet for XRC.
 type RecvContext struct {

@@ -13,6 +13,7 @@ import (
 const (
 	accessMWBind   = 1 << 4
 	accessHugeTLB  = 1 << 7
+	accessKnown    = 0x3FF       // the others are nobody's (verbs.h: ib_check_mr_access)
 	accessOptional = 0x3FF << 20 // relaxed ordering among them: may be ignored
 )
 
@@ -25,7 +26,7 @@ func regMR(c *conn, r *request, a *answer) error {
 		return err
 	}
 	switch {
-	case length == 0, start+length < start, iova+length < iova, (start^iova)&4095 != 0:
+	case length == 0, start+length < start, iova+length < iova, (start^iova)&4095 != 0, access&^(accessKnown|accessOptional) != 0:
 		return device.EINVAL
 	}
 	access &^= accessOptional | accessHugeTLB

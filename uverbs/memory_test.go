@@ -309,7 +309,9 @@ func TestProcess(t *testing.T) {
 		}
 	}
 	// Words are updated one at a time.
-	add := func(n uint64) func(uint64) (uint64, bool) { return func(old uint64) (uint64, bool) { return old + n, true } }
+	add := func(n uint64) func(uint64) (uint64, bool) {
+		return func(old uint64) (uint64, bool) { return old + n, true }
+	}
 	r := region{file, 0}
 	va := addressOf(m)
 	le.PutUint64(m, 100)

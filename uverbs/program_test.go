@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -402,7 +403,16 @@ func (p *program) channel() channel_ {
 
 // queue is a ring as librxe has it: a mapping of the memfd and the header that says what it is.
 type queue struct {
-	b []byte
+	b       []byte
+	shift   uint32
+	indices uint32
+}
+
+// newQueue reads what the ring is, once.
+func newQueue(b []byte) queue {
+	q := queue{b: b}
+	q.shift, q.indices = *q.word("log2_elem_size"), *q.word("index_mask")
+	return q
 }
 
 // mapQueue is librxe's mmap after a create command.
@@ -413,18 +423,37 @@ func (p *program) mapQueue(mi []byte) queue {
 	if err != nil {
 		p.tb.Fatal(err)
 	}
-	p.tb.Cleanup(func() { unix.Munmap(b) })
-	return queue{b}
+	mapped.Lock()
+	defer mapped.Unlock()
+	mapped.list = append(mapped.list, b)
+	p.tb.Cleanup(func() { unmapQueues() })
+	return newQueue(b)
+}
+
+// mapped are the rings that programs have mapped. They go at the end of a test, or before where it counts what the
+// daemon has.
+var mapped struct {
+	sync.Mutex
+	list [][]byte
+}
+
+func unmapQueues() {
+	mapped.Lock()
+	defer mapped.Unlock()
+	for _, b := range mapped.list {
+		unix.Munmap(b)
+	}
+	mapped.list = nil
 }
 
 func (q queue) word(member string) *uint32 {
 	return (*uint32)(unsafe.Pointer(&q.b[at("rxe_queue_buf."+member).off]))
 }
 
-func (q queue) mask() uint32 { return atomic.LoadUint32(q.word("index_mask")) }
+func (q queue) mask() uint32 { return q.indices }
 
 func (q queue) slot(i uint32) []byte {
-	n := uint32(1) << *q.word("log2_elem_size")
+	n := uint32(1) << q.shift
 	o := uint32(at("rxe_queue_buf.data").off) + i*n
 	return q.b[o : o+n]
 }

@@ -26,7 +26,7 @@ func seeded(tb testing.TB) *rand.Rand {
 const steps = 3000
 
 // twoEnds gives a piece of an arena, and the mapping that a program makes of it.
-func twoEnds(tb testing.TB, n uint64) (span, queue) {
+func twoEnds(tb testing.TB, n uint64) (span, []byte) {
 	tb.Helper()
 	a, err := newArena()
 	if err != nil {
@@ -44,24 +44,27 @@ func twoEnds(tb testing.TB, n uint64) (span, queue) {
 		unix.Munmap(b)
 		a.close()
 	})
-	return s, queue{b}
+	return s, b
 }
 
 func newTestSendRing(tb testing.TB, n, sge, inline int) (*sendRing, queue) {
 	room := max(sge*sgeLen, inline)
-	s, q := twoEnds(tb, ringSize(n, sendWQELen+room))
-	return &sendRing{consumer: newConsumer(newRing(s.buf, n, sendWQELen+room)), maxSGE: room / sgeLen, maxInline: room,
-		ah: func(uint32) *device.AH { return nil }}, q
+	s, b := twoEnds(tb, ringSize(n, sendWQELen+room))
+	r := &sendRing{consumer: newConsumer(newRing(s.buf, n, sendWQELen+room)), maxSGE: room / sgeLen, maxInline: room,
+		ah: func(uint32) *device.AH { return nil }}
+	return r, newQueue(b)
 }
 
 func newTestRecvRing(tb testing.TB, n, sge int) (*recvRing, queue) {
-	s, q := twoEnds(tb, ringSize(n, recvWQELen+sge*sgeLen))
-	return newRecvRing(s, n, sge), q
+	s, b := twoEnds(tb, ringSize(n, recvWQELen+sge*sgeLen))
+	r := newRecvRing(s, n, sge)
+	return r, newQueue(b)
 }
 
 func newTestCQRing(tb testing.TB, n int) (*cqRing, queue) {
-	s, q := twoEnds(tb, ringSize(n, cqeLen))
-	return &cqRing{ring: newRing(s.buf, n, cqeLen)}, q
+	s, b := twoEnds(tb, ringSize(n, cqeLen))
+	r := &cqRing{ring: newRing(s.buf, n, cqeLen)}
+	return r, newQueue(b)
 }
 
 func TestRingShape(t *testing.T) {
@@ -77,10 +80,11 @@ func TestRingShape(t *testing.T) {
 		if size > 1<<20 {
 			continue
 		}
-		s, q := twoEnds(t, size)
+		s, b := twoEnds(t, size)
 		r := newRing(s.buf, c.n, c.elem)
-		if r.capacity() != c.capacity || int(q.mask()) != c.capacity || int(*q.word("log2_elem_size")) != c.shift {
-			t.Errorf("%d of %d: capacity %d, mask %d, shift %d, want %d, %d", c.n, c.elem, r.capacity(), q.mask(), *q.word("log2_elem_size"), c.capacity, c.shift)
+		q := newQueue(b)
+		if r.capacity() != c.capacity || int(q.mask()) != c.capacity || int(q.shift) != c.shift {
+			t.Errorf("%d of %d: capacity %d, mask %d, shift %d, want %d, %d", c.n, c.elem, r.capacity(), q.mask(), q.shift, c.capacity, c.shift)
 		}
 		_ = q.slot(q.mask()) // lies in the mapping
 		_ = r.slot(r.mask)

@@ -11,6 +11,7 @@
 //
 //	run, tool, start       commands: must succeed; stock tools with a time limit; in the background
 //	startVerbs             the kernel's (or, through softnic exec, softnic's) verbs, driven from Go
+//	execTap, execUDP       a daemon for stock programs (softnic exec), whose peers are on the kernel's device
 //	newPeer                interop/peer's scripted peer on a network device
 //	startCapture           tcpdump into the job directory, nothing lost at either end
 //	waitFor                polling for a condition, instead of sleeping

@@ -454,6 +454,9 @@ func TestRefusals(t *testing.T) {
 	if s := ud.state(); s != "RESET" {
 		t.Errorf("a queue pair that nothing was done to is in %s", s)
 	}
-	a.quit()
+	a.stdin.Close()
+	if r := a.wait(patience); r.Code != 0 || r.Stderr != "softnic: address handle refused: RoCE needs a GID index, add -g 1\n" {
+		t.Errorf("ended badly: %v", r)
+	}
 	d.free()
 }

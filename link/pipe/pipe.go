@@ -133,9 +133,11 @@ func (e *End) Send(frames []*link.Frame) error {
 	for _, f := range frames {
 		if f.Eth != nil {
 			copy(f.Eth[6:], e.info.MAC) // MAC and Ethernet are never changed
-			if e.other != nil {
+			switch {
+			case f.Eth[0]&1 != 0: // to a group
+			case e.other != nil:
 				copy(f.Eth, e.other.info.MAC)
-			} else {
+			default:
 				copy(f.Eth, rawMAC)
 			}
 		}

@@ -50,7 +50,10 @@ func (e *Endpoint) open(addr netip.AddrPort, buffer int) error {
 		}
 	}
 	e.tx.try, e.rx.try = e.trySend, e.tryRecv
-	return e.raw.Control(func(fd uintptr) { e.setBuffers(int(fd), buffer) })
+	return e.raw.Control(func(fd uintptr) {
+		e.setBuffers(int(fd), buffer)
+		e.sendToGroups(int(fd), addr.Addr())
+	})
 }
 
 // listen returns a socket with the options that the ICRC depends on. Verification uses it too.

@@ -51,7 +51,8 @@ type Endpoint struct {
 	timer  *time.Timer
 	closed bool
 
-	count counters
+	members members // multicast groups
+	count   counters
 }
 
 var _ link.Endpoint = (*Endpoint)(nil)
@@ -301,6 +302,7 @@ func (e *Endpoint) Close() error {
 	if was {
 		return nil
 	}
+	e.members.close()
 	return e.close()
 }
 

@@ -9,6 +9,9 @@ import (
 // execute handles the request at the expected PSN.
 func (r *responder) execute(now transport.Time, psn bth.PSN, v *wire.View) wire.Fault {
 	i := v.Info
+	if !i.Known() && r.m.Attr.Rules.DropReserved {
+		return wire.ReservedOpcode
+	}
 	if !i.Known() || !r.in.InSequence(i.Flags) || !r.target(v) || !r.allowed(v) {
 		return r.badRequest(now, psn)
 	}

@@ -74,7 +74,17 @@ func (q *replies) pop() {
 
 // acknowledge queues an acknowledgement of psn.
 func (r *responder) acknowledge(psn bth.PSN) {
-	r.reply(reply{syndrome: bth.AckUnlimited, psn: psn, msn: r.msn})
+	r.reply(reply{syndrome: r.ackSyndrome(), psn: psn, msn: r.msn})
+}
+
+// ackSyndrome is that of an acknowledgement made now.
+func (r *responder) ackSyndrome() bth.Syndrome {
+	if r.m.Attr.Rules.Credits && !r.at.Shared {
+		if q, ok := r.at.Queue.(transport.CountedQueue); ok {
+			return bth.AckCredits(q.Len())
+		}
+	}
+	return bth.AckUnlimited
 }
 
 // nak queues a NAK or RNR NAK.
@@ -90,7 +100,7 @@ func (r *responder) reply(e reply) {
 		last := r.out.at(n - 1)
 		switch {
 		case last.kind != replyAck:
-		case last.syndrome.IsAck() && e.syndrome.IsAck():
+		case last.syndrome.IsAck() && e.syndrome.IsAck() && !r.m.Attr.Rules.AckEach:
 			*last = e
 			return
 		case n > maxReplies: // behind a long READ: the newest says it all
@@ -155,7 +165,7 @@ func (r *responder) emitAck(e *reply) {
 func (r *responder) emitAtomic(e *reply) {
 	t := r.m.Tx.Add()
 	ext := r.m.head(t, bth.AtomicAcknowledge, e.psn, false, false)
-	bth.AETH(ext).Put(bth.AckUnlimited, e.msn)
+	bth.AETH(ext).Put(r.ackSyndrome(), e.msn)
 	bth.AtomicAckETH(ext[4:]).Put(e.res.value)
 	t.Cause = wire.Reply
 	if e.again {
@@ -193,7 +203,7 @@ func (r *responder) emitRead(e *reply) bool {
 	}
 	ext := r.m.head(t, op, e.psn, false, false)
 	if len(ext) > 0 {
-		bth.AETH(ext).Put(bth.AckUnlimited, e.msn)
+		bth.AETH(ext).Put(r.ackSyndrome(), e.msn)
 	}
 	t.Cause = wire.Reply
 	if e.again {

@@ -64,7 +64,9 @@ func (r *requester) retry(now transport.Time, psn bth.PSN, cause wire.Cause) {
 		r.abort(now, transport.StatusRetryExceeded)
 		return
 	}
-	r.retries--
+	if !r.m.Attr.Rules.RetryForever || r.m.Attr.RetryCnt != 7 {
+		r.retries--
+	}
 	r.m.Counters.CompleterRetryErr.Inc()
 	r.window = max(minWindow, r.window/2)
 	r.goBack(psn, cause)

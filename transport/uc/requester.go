@@ -111,7 +111,7 @@ func (r *requester) fail(q *request) {
 // sent takes back the reference that a packet held on its request.
 func (r *requester) sent(t *transport.Tx) {
 	i := int((t.Token - r.base) &^ (1 << 31))
-	if i >= r.n {
+	if t.Token == 0 || i >= r.n { // 0: a packet of the device's own
 		return
 	}
 	q := r.at(i)

@@ -67,6 +67,10 @@ func fakeDaemon(addr, path string) error {
 		return errors.New("udp: no network today")
 	case "panics":
 		panic("a bug")
+	case "hasty":
+		fmt.Println("ready")
+		RemoveLog(path)
+		return nil
 	case "silent":
 		time.Sleep(patience)
 		return nil
@@ -310,6 +314,7 @@ func TestDaemonFails(t *testing.T) {
 	for m, want := range map[string]string{
 		"broken": "no daemon can be started: udp: no network today",
 		"panics": "no daemon can be started: softnic run ended: panic: a bug",
+		"hasty":  "5 daemons that were started on " + o.Path + " ended at once: try `softnic run --udp 127.0.0.1`",
 		"silent": "no daemon can be started: softnic run does not get ready within 1s: see " + o.Path + ".log",
 	} {
 		patience = 10 * time.Second
