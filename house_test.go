@@ -50,6 +50,7 @@ var mayImport = map[string][]string{
 	"stats":     {},
 	"wire":      {"wire"},
 	"link":      {"link", "wire", "stats", "clock"},
+	"trace":     {"trace", "wire", "stats"},
 	"tap":       {"link", "wire", "stats", "clock", "tap"},
 	"transport": {"transport", "wire", "stats"},
 	"device":    {"transport", "link", "wire", "stats", "clock"},

@@ -11,7 +11,7 @@ type AHAttr struct {
 	DGID         GID
 	SGIDIndex    int    // entry of the GID table to send from
 	FlowLabel    uint32 // 20 bits; chooses the UDP source port of a connection
-	HopLimit     uint8  // 0 means 64
+	HopLimit     uint8  // 0 means 64; to a multicast group 1: it stays on the link
 	TrafficClass uint8  // IPv4 TOS or IPv6 traffic class, ECN bits included
 	Port         int    // 0 or 1
 }
@@ -94,7 +94,13 @@ func (d *Device) path(a *AHAttr) (*wire.Path, error) {
 	if a.FlowLabel >= 1<<20 {
 		return nil, because(EINVAL, "flow label 0x%x is longer than 20 bits", a.FlowLabel)
 	}
-	return &wire.Path{Src: s, Dst: t, TClass: a.TrafficClass, HopLimit: a.HopLimit}, nil
+	hops := a.HopLimit
+	if hops == 0 && t.IsMulticast() {
+		// What sockets have by default (RFC 1112 section 6.1). rxe sends as given, also 0, which no receiver ever
+		// sees beyond its own host.
+		hops = 1
+	}
+	return &wire.Path{Src: s, Dst: t, TClass: a.TrafficClass, HopLimit: hops}, nil
 }
 
 // sourcePort is the UDP source port of a connection (roce.md A.7).

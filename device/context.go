@@ -105,7 +105,7 @@ func (c *Context) Close() error {
 	c.mu.Unlock()
 
 	for _, q := range qps {
-		_ = q.Destroy()
+		_ = q.destroy(true)
 	}
 	for _, s := range srqs {
 		_ = s.Destroy()

@@ -51,7 +51,10 @@ type Device struct {
 
 	qpMu sync.RWMutex
 	qps  map[uint32]*QP
+
 	srqs map[uint32]*SRQ // of XRC domains
+
+	mcast mcast // has its locks
 
 	watchMu  sync.Mutex
 	watchers map[*func()]struct{} // see Watch
@@ -370,9 +373,13 @@ func (d *Device) mine(p *link.Packet) bool {
 	return true
 }
 
-// route finds the queue pair of a packet, or sets the fault.
+// route finds the queue pair of a packet, or sets the fault. A packet to a multicast group it delivers.
 func (d *Device) route(p *link.Packet) *QP {
-	if !engineWants(p.Fault) || !d.mine(p) {
+	if !engineWants(p.Fault) {
+		return nil
+	}
+	if !d.mine(p) {
+		d.fanOut(p)
 		return nil
 	}
 	q := d.lookup(p.View.BTH().DestQP())

@@ -171,7 +171,7 @@ func (h *host) Invalidate(key uint32, remote bool) bool {
 		return true
 	}
 	f := k.fast[key>>8]
-	if f == nil || f.cur == nil || f.pd != q.pd || f.RKey() != key {
+	if f == nil || f.cur == nil || f.pd != q.pd || f.RKey() != key || remote && f.cur.access&anyRemote == 0 {
 		return false
 	}
 	k.invalidate(f)

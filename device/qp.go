@@ -51,6 +51,10 @@ type QPInit struct {
 	SigAll         bool             // every send request makes a completion
 	Handler        func(AsyncEvent) // event_handler; nil: events go to the context's list
 
+	// BlockSelfMulticast keeps what the queue pair sends to a multicast group from itself, if it is attached
+	// (IBV_QP_CREATE_BLOCK_SELF_MCAST_LB). Others on the device hear it.
+	BlockSelfMulticast bool
+
 	// SendRing and RecvRing are queues in memory that a program shares, instead of those
 	// that PostSend and PostRecv fill. Both or none are set; with an SRQ, RecvRing is nil.
 	SendRing SendRing
@@ -91,6 +95,8 @@ type QP struct {
 	slowDown func(transport.Time) // rate hook: hears of congestion notifications; nil: there is none
 	cnpPath  *wire.Path           // of the last notification that was sent
 	lastWQE  bool                 // the event was raised since it entered ERR
+	notSelf  bool                 // it does not hear what it sends to a multicast group
+	groups   groupSet             // that it is attached to; mcast.change is held too where it changes
 
 	mu      sync.Mutex // first in the lock order
 	idle    sync.Cond  // flushing has ended
@@ -152,7 +158,7 @@ func createQP(c *Context, pd *PD, in QPInit) (*QP, error) {
 	if in.SRQ != nil {
 		q.recv.Queue, q.recv.Shared = in.SRQ, true
 	}
-	q.attr.SigAll = in.SigAll
+	q.attr.SigAll, q.notSelf = in.SigAll, in.BlockSelfMulticast
 	q.attr.MigReq, q.attr.Rules = c.dev.profile.MigReq, c.dev.profile.Rules
 	q.attr.PKey = DefaultPKey
 	switch in.Type {
@@ -283,11 +289,18 @@ func (q *QP) State() State {
 
 // Destroy stops the queue pair and frees it. Requests that are outstanding make
 // no completions, and those that nobody has polled are removed.
-func (q *QP) Destroy() error {
+func (q *QP) Destroy() error { return q.destroy(false) }
+
+// destroy is Destroy. With its context a queue pair goes even while it is attached to a multicast group.
+func (q *QP) destroy(force bool) error {
 	q.mu.Lock()
 	if q.dead {
 		q.mu.Unlock()
 		return &OpError{"destroy_qp", qpName(q.num), because(EINVAL, "it is destroyed already")}
+	}
+	if n := len(q.groups); n > 0 && !force {
+		q.mu.Unlock()
+		return &OpError{"destroy_qp", qpName(q.num), because(EBUSY, "multicast groups that it is attached to: %d", n)}
 	}
 	q.dead = true
 	q.attr.State = StateReset
@@ -302,6 +315,9 @@ func (q *QP) Destroy() error {
 	}
 	q.mu.Unlock()
 
+	if force {
+		q.detachAll()
+	}
 	q.dev.removeQP(q)
 	q.dev.keys.unbindAll(q)
 	q.poke()

@@ -1,13 +1,15 @@
 #!/usr/bin/env bash
-# Runs softnic against the kernel's RDMA driver (rdma_rxe) and the stock RDMA tools, in a virtual machine.
+# Runs softnic with the stock RDMA programs: as their device, on this host; and against the kernel's RDMA driver
+# (rdma_rxe), in a virtual machine.
 #
-#     bash interop/run.sh                    every guest test, then the host's judges
-#     bash interop/run.sh -run REGEXP        only the guest tests that match, as in go test -run
+#     bash interop/run.sh                    every host test and every guest test, then the host's judges
+#     bash interop/run.sh -run REGEXP        only the tests that match, as in go test -run; the VM boots if one of its own does
 #     bash interop/run.sh -shell 'COMMAND'   one shell command in the guest, to look around: its exit code is returned
 #
-# Needs Debian, Go, and root once (packages, debootstrap); the machine's own kernel is never touched. One VM boots per
-# run, emulated, so that no /dev/kvm is needed. The job directory is /job in the guest: the test binary goes in, output,
-# captures and logs come out, and `go test ./interop/judge` (SOFTNIC_JOB=dir) judges them on the host.
+# Needs Debian, Go, and root once (packages, debootstrap); the machine's own kernel is never touched. The host tests
+# (interop/stock) leave captures and logs in the job directory. One VM boots per run, emulated, so that no /dev/kvm is
+# needed. The job directory is /job in the guest: the test binary goes in, output, captures and logs come out. Then
+# `go test ./interop/judge` (SOFTNIC_JOB=dir) judges all of them on the host.
 #
 # Exit code 0 only when something passed, nothing failed and nothing was skipped. The last line is
 #
@@ -59,8 +61,15 @@ host_packages() {
 		debootstrap debootstrap
 		gpgv gpgv
 		tshark tshark
+		gcc gcc
+		make make
+		ibv_rc_pingpong ibverbs-utils
+		ib_send_bw perftest
+		rping rdmacm-utils
 	LIST
 	[ -e /usr/share/keyrings/debian-archive-keyring.gpg ] || missing+=(debian-archive-keyring)
+	[ -e /etc/libibverbs.d/rxe.driver ] || missing+=(ibverbs-providers)
+	/usr/bin/python3 -c 'import pyverbs.device' 2>/dev/null || missing+=(python3-pyverbs)
 	[ ${#missing[@]} -gt 0 ] || return 0
 	command -v apt-get >/dev/null || die "missing: ${missing[*]}; install these (names as in Debian) and try again"
 	[ "$(id -u)" = 0 ] || die "missing packages: run as root: apt-get install --no-install-recommends ${missing[*]}"

@@ -20,7 +20,7 @@ const (
 	TransportVersion // BTH TVer is not 0
 	ICRC             // wrong invariant CRC
 
-	NoAddress    // destination address is not in the GID table
+	NoAddress    // destination address is not in the GID table, nor a group that a queue pair is attached to
 	NoQP         // no such queue pair, or QP 0
 	WrongService // the opcode's service is not that of the queue pair
 	QPState      // the queue pair is not in a state that takes the packet

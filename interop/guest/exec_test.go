@@ -90,9 +90,12 @@ func (l *execLab) run(t testing.TB, o options, name string, flags ...string) {
 	l.daemon.await(patience, "the line that says it is ready", func() bool { return l.daemon.stdout.String() != "" })
 }
 
-// stop ends the lab: the capture is complete, the daemon lost no packet and said nothing, and its socket went with it.
-func (l *execLab) stop(t testing.TB) {
+// stop ends the lab: the capture is complete, the daemon dropped no packet, except for these reasons, and said nothing,
+// and its socket went with it.
+func (l *execLab) stop(t testing.TB, drops ...string) {
 	t.Helper()
+	// After a retransmission: see quietTools. The last one of all may come when the program has ended.
+	drops = append(drops, "drop_duplicate", "drop_stale-response", "drop_no-qp", "drop_out-of-sequence")
 	if l.dump != nil {
 		l.dump.Stop()
 	}
@@ -102,14 +105,9 @@ func (l *execLab) stop(t testing.TB) {
 			continue
 		}
 		counted = append(counted, fmt.Sprintf("%s=%d", name, n))
-		if strings.HasPrefix(name, "drop_") || strings.HasSuffix(name, "_lost") || strings.HasPrefix(name, "link_") {
-			switch name {
-			case "drop_duplicate", "drop_stale-response", "drop_no-qp", "drop_out-of-sequence":
-				// After a retransmission: see quietTools. The last one of all may come when the program has ended.
-				t.Logf("softnic counted %s %d", name, n)
-			default:
-				t.Errorf("softnic counted %s %d", name, n)
-			}
+		bad := strings.HasPrefix(name, "drop_") || strings.HasPrefix(name, "link_") || strings.HasSuffix(name, "_lost")
+		if bad && !slices.Contains(drops, name) {
+			t.Errorf("softnic counted %s %d", name, n)
 		}
 	}
 	slices.Sort(counted)
@@ -295,7 +293,7 @@ func complaints(t testing.TB) []string {
 	t.Helper()
 	var l []string
 	for line := range strings.Lines(run(t, "dmesg")) {
-		if badKernel.MatchString(line) {
+		if badKernel.MatchString(line) && !strings.Contains(line, ": non-flush error status = ") { // a completion has one
 			l = append(l, strings.TrimSpace(line))
 		}
 	}
@@ -431,7 +429,7 @@ func TestExecUser(t *testing.T) {
 		l.playAll(t, bothRoles(commands...))
 		t.Run("unshare", func(t *testing.T) {
 			l.ours.Prefix = slices.Concat(as(1000, 1000), unshare, exec)
-			l.playAll(t, bothRoles(commands...)[:3])
+			l.playAll(t, append(bothRoles(commands[0]), match{argv: strings.Fields(commands[1])}))
 		})
 		t.Run("group", func(t *testing.T) { // a user whom the daemon does not serve
 			o := options{Prefix: slices.Concat(as(1001, 1001), exec)}

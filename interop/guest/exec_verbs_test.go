@@ -309,7 +309,7 @@ func TestExecVerbs(t *testing.T) {
 	if after := complaints(t); len(after) > len(kernel) {
 		t.Errorf("the kernel complains: %v", after[len(kernel):])
 	}
-	l.stop(t)
+	l.stop(t, "drop_bad-request", "drop_local-memory", "drop_qp-state")
 }
 
 // state waits until the device reports the state: an error becomes known after its completion.

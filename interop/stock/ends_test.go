@@ -44,7 +44,8 @@ func TestProgramKilled(t *testing.T) {
 				if r.Code == 0 {
 					t.Errorf("the peer has not noticed: %v", r)
 				}
-				if victim == "server" && !strings.Contains(r.Stdout+r.Stderr, "Failed status 12") { // retries exceeded
+				// Retries exceeded; or a remote access error where the memory went before the queue pair.
+				if victim == "server" && !strings.Contains(r.Stdout+r.Stderr, "Failed status 12") && !strings.Contains(r.Stdout+r.Stderr, "Failed status 10") {
 					t.Errorf("the peer has no error of its queue pair: %v", r)
 				}
 				a.free()
@@ -106,21 +107,18 @@ func TestDaemonKilled(t *testing.T) {
 	}
 }
 
-// asleep waits until all of a program sleeps, in the call that it was told to make.
+// asleep waits until a program sleeps and stays so: in the verb that it was told to call, which it has read by then.
 func asleep(t *testing.T, p *proc) {
 	t.Helper()
-	quiet := 0
-	eventually(t, "the program to sleep", func() bool {
-		b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/syscall", p.cmd.Process.Pid))
-		stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
-		// read, recvmsg or poll on a descriptor that is not its standard input.
-		_ = b
-		if _, after, _ := strings.Cut(string(stat), ") "); strings.HasPrefix(after, "S") {
-			quiet++
-		} else {
-			quiet = 0
+	sleeps, last := 0, ""
+	p.await(patience, "the program to sleep", func() bool {
+		// Switches of context stand still in one that sleeps.
+		b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
+		_, now, _ := strings.Cut(string(b), "voluntary_ctxt_switches:")
+		if sleeps++; now != last || !strings.Contains(string(b), "State:\tS") {
+			sleeps, last = 0, now
 		}
-		return quiet > 20
+		return sleeps > 100
 	})
 }
 
@@ -199,22 +197,19 @@ func TestChurn(t *testing.T) {
 func TestOwnDaemonEnds(t *testing.T) {
 	needStock(t)
 	dir := openDir(t)
+	if err := os.Chmod(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
 	o := options{Prefix: []string{softnic, "exec", "--"}, Env: []string{"XDG_RUNTIME_DIR=" + dir}}
 	first := start(t, o, "cat")
 	second := start(t, o, "cat")
 	socket := filepath.Join(dir, "softnic.sock")
-	eventually(t, "a daemon", func() bool {
-		r := tool(t, options{}, softnic, "link", "show", "--socket", socket)
-		return r.Code == 0
-	})
-	eventually(t, "both programs to run", func() bool {
-		for _, p := range []*proc{first, second} {
-			if b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", p.cmd.Process.Pid)); string(b) != "cat\n" {
-				return false
-			}
-		}
-		return true
-	})
+	for _, p := range []*proc{first, second} {
+		p.await(patience, "the program itself", func() bool {
+			b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", p.cmd.Process.Pid))
+			return string(b) == "cat\n"
+		})
+	}
 	first.stdin.Close()
 	if r := first.wait(patience); r.Code != 0 {
 		t.Error(r)

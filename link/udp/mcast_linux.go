@@ -1,13 +1,11 @@
 package udp
 
 import (
-	"context"
 	"fmt"
 	"net"
 	"net/netip"
 	"os"
 	"sync"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -94,6 +92,10 @@ func (e *Endpoint) Join(group netip.Addr, in *link.Queue) error {
 		m.of = map[netip.Addr]*member{}
 	}
 	m.of[group] = n
+	if e.six && e.addr.Addr().IsLoopback() {
+		// Measured on Linux 6.18: nothing arrives there, with or without a route.
+		e.log.Warn("IPv6 multicast does not work on the loopback interface: the NIC hears only itself", "group", group)
+	}
 	go func() {
 		defer close(n.done)
 		e.listenTo(g, in)
@@ -101,40 +103,37 @@ func (e *Endpoint) Join(group netip.Addr, in *link.Queue) error {
 	return nil
 }
 
-// listenGroup opens the socket of a group.
+// listenGroup opens the socket of a group. Package net would bind it to all addresses, and so take the port from
+// the other NICs of the host.
 func (e *Endpoint) listenGroup(addr netip.AddrPort) (*net.UDPConn, error) {
-	network, index, group := "udp4", e.index(), addr.Addr()
+	family, index, group := unix.AF_INET, e.index(), addr.Addr()
+	var sa unix.Sockaddr
 	if e.six {
-		network = "udp6"
-		if group.IsLinkLocalMulticast() || group.IsInterfaceLocalMulticast() {
-			addr = netip.AddrPortFrom(group.WithZone(zoneName(index)), addr.Port())
-		}
+		family = unix.AF_INET6
+		sa = &unix.SockaddrInet6{Addr: group.As16(), Port: int(addr.Port()), ZoneId: uint32(index)}
+	} else {
+		sa = &unix.SockaddrInet4{Addr: group.As4(), Port: int(addr.Port())}
 	}
-	lc := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
-		var err error
-		cerr := c.Control(func(fd uintptr) {
-			if err = setOptions(int(fd), e.six); err == nil {
-				err = joinGroup(int(fd), e.addr.Addr(), group, index)
-			}
-		})
-		if cerr != nil {
-			return cerr
-		}
-		return err
-	}}
-	// Not net.ListenMulticastUDP, which binds to all addresses and takes the port from other NICs.
-	c, err := lc.ListenPacket(context.Background(), network, addr.String())
+	fd, err := unix.Socket(family, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return nil, os.NewSyscallError("socket", err)
+	}
+	f := os.NewFile(uintptr(fd), "group")
+	defer f.Close()
+	if err := setOptions(fd, e.six); err != nil {
+		return nil, err
+	}
+	if err := joinGroup(fd, e.addr.Addr(), group, index); err != nil {
+		return nil, err
+	}
+	if err := unix.Bind(fd, sa); err != nil {
+		return nil, os.NewSyscallError("bind", err)
+	}
+	c, err := net.FilePacketConn(f) // a copy of the descriptor
 	if err != nil {
 		return nil, err
 	}
 	return c.(*net.UDPConn), nil
-}
-
-func zoneName(index int) string {
-	if ifi, err := net.InterfaceByIndex(index); err == nil {
-		return ifi.Name
-	}
-	return ""
 }
 
 // joinGroup makes a socket a member on one interface, and deaf to what the host receives from the group on others.

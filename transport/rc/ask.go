@@ -108,6 +108,9 @@ func (r *responder) flushMemory(now transport.Time, psn bth.PSN, v *wire.View) w
 	if len(v.Payload) != 0 || v.BTH().Pad() != 0 {
 		return r.badLength(now, psn)
 	}
+	if transport.FlushLevel(f.Selectivity()) == transport.FlushRange && h.Length() > transport.MaxMessage {
+		return r.badRequest(now, psn)
+	}
 	if !r.m.Host.FlushMemory(h.RKey(), h.VA(), uint64(h.Length()), transport.FlushLevel(f.Selectivity()), transport.FlushType(f.Placement())) {
 		return r.noAccess(now, psn)
 	}

@@ -145,6 +145,10 @@ func (r *requester) send(now transport.Time) {
 			return
 		}
 		w := r.at(r.cur)
+		if w.done { // a local request that was executed before what precedes it was sent again
+			r.cur++
+			continue
+		}
 		if w.status != transport.StatusSuccess {
 			// Requests before it are on the wire and complete first.
 			if r.cur == r.oldest() {

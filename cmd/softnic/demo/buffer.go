@@ -34,6 +34,16 @@ func (n *nic) register(size int, p *pattern) (*buffer, error) {
 // program whose memory a peer reads or writes has no completion to go by.
 func (b *buffer) release() error { return b.mr.Dereg() }
 
+// untouched checks that nothing was written.
+func (b *buffer) untouched() error {
+	for i, x := range b.all {
+		if x != wiped {
+			return fmt.Errorf("byte %d is 0x%02x: it was written", i-guard, x)
+		}
+	}
+	return nil
+}
+
 // verify compares the memory from offset at on with what a message must have made of it.
 func (b *buffer) verify(at int, p pattern) error {
 	want := make([]byte, p.n)

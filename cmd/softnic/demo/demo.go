@@ -30,6 +30,7 @@ type Report struct {
 	NICs            []NIC            `json:"nics"`
 	Operations      []Row            `json:"operations"`
 	Retransmissions []Retransmission `json:"retransmissions"`
+	Refusals        []Refusal        `json:"refusals"`
 	Capture         string           `json:"capture"`
 	Frames          int              `json:"frames"`
 	Verified        bool             `json:"verified"` // all data, and all ICRCs
@@ -53,6 +54,14 @@ type Row struct {
 	Bytes         int    `json:"bytes"`
 	Retransmitted int    `json:"retransmitted"` // packets
 	Verified      bool   `json:"verified"`
+}
+
+// Refusal is a request that was refused, with what was seen of it.
+type Refusal struct {
+	Request string `json:"request"`
+	NAK     string `json:"nak"`
+	Status  string `json:"status"` // of the requester's completion
+	Event   string `json:"event"`  // at the NIC that refused
 }
 
 // demo is one run.
@@ -158,7 +167,10 @@ func (d *demo) withNICs(ctx context.Context, ea, eb link.Endpoint, wa, wb *watch
 	if err := d.operations(ctx); err != nil {
 		return err
 	}
-	return d.faults(ctx)
+	if err := d.faults(ctx); err != nil {
+		return err
+	}
+	return d.refusals(ctx)
 }
 
 func (d *demo) watch(name string, next link.Sink, wants func(*link.Record) bool) *watcher {
@@ -182,8 +194,8 @@ func (d *demo) next(n int) pattern {
 
 // operations runs every operation at every size.
 func (d *demo) operations(ctx context.Context) error {
-	d.printf("\nEvery operation, at the sizes where segmentation has its corners (path MTU %d). The connection is reliable (RC)\n"+
-		"or there is none (UD). Each message has a pattern of its own, and what lies behind it must stay as it was.\n", pathMTU)
+	d.printf("\nEvery operation, at the sizes where segmentation has its corners (path MTU %d). Connections are reliable (RC)\n"+
+		"or not (UC), or there is none (UD). Each message has a pattern of its own, and what lies behind it must stay as it was.\n", pathMTU)
 	run := func(o operation, sizes []int) error {
 		row := Row{Operation: o.name, Sizes: sizes}
 		for _, n := range sizes {
@@ -198,6 +210,16 @@ func (d *demo) operations(ctx context.Context) error {
 	}
 	for _, o := range rcOperations {
 		if err := run(o, rcSizes); err != nil {
+			return err
+		}
+	}
+	for _, f := range []func(context.Context) error{d.atomics, d.windows} {
+		if err := f(ctx); err != nil {
+			return err
+		}
+	}
+	for _, o := range []operation{opUCSend, opUCWrite} {
+		if err := run(o, ucSizes); err != nil {
 			return err
 		}
 	}

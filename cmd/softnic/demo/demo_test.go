@@ -104,7 +104,8 @@ func check(t *testing.T, r *Report, out string) {
 		}
 	}
 
-	want := []string{"RC SEND", "RC SEND with immediate", "RC WRITE", "RC WRITE with immediate", "RC READ", "UD SEND", "UD SEND with immediate"}
+	want := []string{"RC SEND", "RC SEND with immediate", "RC WRITE", "RC WRITE with immediate", "RC READ", "RC FETCH_ADD", "RC CMP_SWAP", "RC masked CMP_SWAP and FETCH_ADD",
+		"RC bind window, WRITE, SEND with invalidate", "UC SEND", "UC WRITE with immediate", "UD SEND", "UD SEND with immediate"}
 	for _, f := range faults(1) {
 		want = append(want, f.title)
 	}

@@ -163,7 +163,7 @@ func lostDatagram(ctx context.Context, a, b *nic, size int, next func(n int) pat
 		if err != nil {
 			return got, err
 		}
-		if err := opUDImm.post(a, opUDImm.request(a, b, p, from, nil)); err != nil {
+		if err := a.ud.PostSend(opUDImm.request(a, b, p, from, nil)); err != nil {
 			return got, err
 		}
 		if _, err := a.await(ctx, 1); err != nil {

@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/softnic/softnic/device"
@@ -77,6 +78,7 @@ type nic struct {
 	pd  *device.PD
 	cq  *device.CQ
 	rc  *device.QP
+	uc  *device.QP
 	ud  *device.QP
 	ah  *device.AH // of the other NIC
 	psn uint32
@@ -111,7 +113,7 @@ func (n *nic) prepare() (err error) {
 	for _, q := range []struct {
 		t  device.QPType
 		qp **device.QP
-	}{{device.RC, &n.rc}, {device.UD, &n.ud}} {
+	}{{device.RC, &n.rc}, {device.UC, &n.uc}, {device.UD, &n.ud}} {
 		*q.qp, err = n.pd.CreateQP(device.QPInit{
 			Type: q.t, SendCQ: n.cq, RecvCQ: n.cq, Cap: device.Cap{SendWR: depth, RecvWR: depth}, SigAll: true,
 		})
@@ -126,8 +128,12 @@ func (n *nic) prepare() (err error) {
 // connect connects the RC queue pair with that of the peer and readies the UD one.
 func (n *nic) connect(peer *nic) (err error) {
 	err = n.rc.Connect(n.psn, device.Remote{GID: peer.gid, QPN: peer.rc.Num(), PSN: peer.psn}, device.ConnectOptions{
-		SGIDIndex: 1, PathMTU: pathMTU, Timeout: ackTimeout, MinRNRTimer: rnrTimer,
+		SGIDIndex: 1, PathMTU: pathMTU, Timeout: ackTimeout, MinRNRTimer: rnrTimer, Access: device.RemoteRead | device.RemoteWrite | device.RemoteAtomic,
 	})
+	if err != nil {
+		return err
+	}
+	err = n.uc.Connect(n.psn, device.Remote{GID: peer.gid, QPN: peer.uc.Num(), PSN: peer.psn}, device.ConnectOptions{SGIDIndex: 1, PathMTU: pathMTU})
 	if err != nil {
 		return err
 	}
@@ -181,6 +187,7 @@ type watcher struct {
 	wants func(*link.Record) bool // nil: it wants all
 
 	rnr chan struct{} // holds a token when an RNR NAK came in
+	nak atomic.Uint32 // syndrome to look for, 0 when it came in
 
 	mu      sync.Mutex
 	retries []Retransmission
@@ -192,6 +199,9 @@ func (w *watcher) Capture(r *link.Record) {
 	captured := w.next != nil && (w.wants == nil || w.wants(r))
 	if captured {
 		w.next.Capture(r)
+	}
+	if s, ok := syndrome(r.Head); ok && r.Dir == link.Rx {
+		w.nak.CompareAndSwap(uint32(s), 0)
 	}
 	if r.Dir == link.Rx && isRNR(r.Head) {
 		select {
@@ -227,13 +237,26 @@ func (n *nic) retried() []Retransmission {
 	return l
 }
 
-func isRNR(head []byte) bool {
+// watchNAK and sawNAK tell whether a NAK came in.
+func (w *watcher) watchNAK(s bth.Syndrome) { w.nak.Store(uint32(s)) }
+func (w *watcher) sawNAK() bool            { return w.nak.Load() == 0 }
+
+// syndrome returns that of an acknowledgement.
+func syndrome(head []byte) (bth.Syndrome, bool) {
 	if len(head) < bth.Len {
-		return false
+		return 0, false
 	}
 	h := bth.BTH(head)
 	at, ok := h.Opcode().Info().Offset(bth.HAETH)
-	return ok && h.Opcode() == bth.Make(bth.RC, bth.Acknowledge) && len(head) >= at+bth.HAETH.Len() && bth.AETH(head[at:]).Syndrome().IsRNR()
+	if !ok || h.Opcode() != bth.Make(bth.RC, bth.Acknowledge) || len(head) < at+bth.HAETH.Len() {
+		return 0, false
+	}
+	return bth.AETH(head[at:]).Syndrome(), true
+}
+
+func isRNR(head []byte) bool {
+	s, ok := syndrome(head)
+	return ok && s.IsRNR()
 }
 
 // onlyLost selects what impairment took off the wire. The other NIC's capture has the rest.

@@ -16,6 +16,7 @@ type operation struct {
 	recv bool // takes a receive
 	imm  bool
 	ud   bool
+	uc   bool
 	op   device.WROp
 	done device.WCOp // what the receiver's completion says
 }
@@ -26,6 +27,8 @@ var (
 	opWrite    = operation{name: "RC WRITE", op: device.OpWrite}
 	opWriteImm = operation{name: "RC WRITE with immediate", op: device.OpWriteImm, recv: true, imm: true, done: device.WCRecvImm}
 	opRead     = operation{name: "RC READ", op: device.OpRead}
+	opUCSend   = operation{name: "UC SEND", op: device.OpSend, sgl: true, recv: true, uc: true, done: device.WCRecv}
+	opUCWrite  = operation{name: "UC WRITE with immediate", op: device.OpWriteImm, recv: true, imm: true, uc: true, done: device.WCRecvImm}
 	opUD       = operation{name: "UD SEND", op: device.OpSend, sgl: true, recv: true, ud: true, done: device.WCRecv}
 	opUDImm    = operation{name: "UD SEND with immediate", op: device.OpSendImm, sgl: true, recv: true, imm: true, ud: true, done: device.WCRecv}
 )
@@ -34,6 +37,9 @@ var rcOperations = []operation{opSend, opSendImm, opWrite, opWriteImm, opRead}
 
 // rcSizes are where segmentation has its corners.
 var rcSizes = []int{0, 1, pathMTU - 1, pathMTU, pathMTU + 1, 64 << 10, 1 << 20}
+
+// ucSizes are small enough that no burst finds a socket buffer full: what is lost here is lost.
+var ucSizes = []int{0, 1, pathMTU - 1, pathMTU, pathMTU + 1, 16 << 10}
 
 // udSizes are those of datagrams, up to the MTU.
 func udSizes(active int) []int {
@@ -68,14 +74,22 @@ func (o *operation) offset() int {
 
 // postRecv posts the receive that the operation takes.
 func (o *operation) postRecv(b *nic, to *buffer) error {
-	qp, wr := b.rc, &device.RecvWR{ID: 1}
-	if o.ud {
-		qp = b.ud
-	}
+	wr := &device.RecvWR{ID: 1}
 	if o.sgl {
 		wr.SGE = []device.SGE{to.mr.SGE(0, to.mr.Len())}
 	}
-	return qp.PostRecv(wr)
+	return o.qp(b).PostRecv(wr)
+}
+
+// qp returns the queue pair that the operation uses.
+func (o *operation) qp(n *nic) *device.QP {
+	switch {
+	case o.ud:
+		return n.ud
+	case o.uc:
+		return n.uc
+	}
+	return n.rc
 }
 
 // request is the send work request of a message, with its memory at a and at b.
@@ -91,13 +105,6 @@ func (o *operation) request(a, b *nic, p pattern, ma, mb *buffer) *device.SendWR
 		wr.RemoteAddr, wr.RKey = mb.mr.Addr(), mb.mr.RKey()
 	}
 	return wr
-}
-
-func (o *operation) post(a *nic, wr *device.SendWR) error {
-	if o.ud {
-		return a.ud.PostSend(wr)
-	}
-	return a.rc.PostSend(wr)
 }
 
 // run moves one message and verifies everything about it. late is called after the send was posted
@@ -128,7 +135,7 @@ func (o *operation) move(ctx context.Context, a, b *nic, p pattern, late func() 
 			return err
 		}
 	}
-	if err := o.post(a, o.request(a, b, p, ma, mb)); err != nil {
+	if err := o.qp(a).PostSend(o.request(a, b, p, ma, mb)); err != nil {
 		return err
 	}
 	if o.recv && late != nil {

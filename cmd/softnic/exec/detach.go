@@ -3,8 +3,11 @@
 package exec
 
 import (
+	"fmt"
+	"math"
 	"os"
 	osexec "os/exec"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -21,14 +24,14 @@ const detachFlag = "--detach"
 // waits for all its children, as a shell does, must not find a daemon among them.
 func Detach() error {
 	// A pipe or a lock that the user's shell handed down would be kept by the daemon.
-	entries, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		return err
-	}
-	for _, e := range entries {
-		if fd, err := strconv.Atoi(e.Name()); err == nil && fd > 2 {
-			unix.CloseOnExec(fd)
+	if entries, err := os.ReadDir("/proc/self/fd"); err == nil {
+		for _, e := range entries {
+			if fd, err := strconv.Atoi(e.Name()); err == nil && fd > 2 {
+				unix.CloseOnExec(fd)
+			}
 		}
+	} else if err := unix.CloseRange(3, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC); err != nil { // no /proc; Linux 5.11
+		return fmt.Errorf("without /proc: close_range: %w", err)
 	}
 	args := slices.DeleteFunc(slices.Clone(os.Args[1:]), func(a string) bool { return a == detachFlag })
 	cmd := osexec.Command(ownFile(), args...)
@@ -42,6 +45,11 @@ func Detach() error {
 func ownFile() string {
 	const self = "/proc/self/exe"
 	path, err := os.Executable()
+	if err != nil { // no /proc
+		if path, err = osexec.LookPath(os.Args[0]); err == nil {
+			path, err = filepath.Abs(path)
+		}
+	}
 	if err != nil {
 		return self
 	}
@@ -57,7 +65,10 @@ func ownFile() string {
 // that it had first, where the program that started this one was killed then.
 func RemoveLog(path string) {
 	own, err := os.Readlink("/proc/self/fd/2")
-	if err != nil || !strings.HasPrefix(own, LogPath(path)) {
+	if err != nil { // no /proc
+		own = LogPath(path)
+	}
+	if !strings.HasPrefix(own, LogPath(path)) {
 		return
 	}
 	a, err1 := os.Stderr.Stat()

@@ -32,6 +32,7 @@ type Flags struct {
 	UDP       string   // address of the host, with or without port; one of the two is needed
 	Addrs     []string // of the NIC on a TAP, with prefix length
 	HostAddrs []string // of the host's side of a TAP
+	Profile   string   // see device.ProfileByName
 	MTU       int      // largest IP packet; 0: 1500 on a TAP, that of the host's interface with UDP
 	Capture   string   // pcapng file
 	PacketLog string   // file of JSON lines
@@ -85,7 +86,7 @@ func (f *Flags) Open(stderr io.Writer) (_ *NIC, err error) {
 		n.abandon()
 		return nil, err
 	}
-	n.Device, err = device.Open(ep, device.Options{Logger: log, Link: link.PortOptions{Impair: rules, Capture: sink}})
+	n.Device, err = device.Open(ep, device.Options{Logger: log, Profile: f.Profile, Link: link.PortOptions{Impair: rules, Capture: sink}})
 	if err != nil {
 		ep.Close()
 		n.abandon()
@@ -103,6 +104,9 @@ func (f *Flags) Check() error {
 		return usage("--tap and --udp: a NIC is on one of the two")
 	case f.UDP != "" && len(f.Addrs)+len(f.HostAddrs) > 0:
 		return usage("--addr and --host-addr go with --tap: with --udp the NIC has the address of the socket")
+	}
+	if _, err := device.ProfileByName(f.Profile); err != nil {
+		return usage("--profile: %w", err)
 	}
 	return nil
 }

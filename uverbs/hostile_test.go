@@ -1,0 +1,129 @@
+//go:build linux
+
+package uverbs
+
+import (
+	"math/rand/v2"
+	"sync"
+	"testing"
+
+	"github.com/softnic/softnic/device"
+)
+
+// Programs that write anything into their rings while the device works on them: what they do fails or not, others
+// work on, and all of it can be destroyed.
+func TestScribbledRings(t *testing.T) {
+	rnd := seeded(t)
+	d := newDaemon(t)
+	x, y := pair(d, page)
+	for round := range 6 {
+		a, b := pair(d, page)
+		seed := rnd.Uint64()
+		stop := make(chan struct{})
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			r := rand.New(rand.NewPCG(seed, 1))
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				for _, q := range []queue{a.q.sq, a.q.rq, a.c.q, b.q.rq, b.c.q} {
+					scribble(r, q)
+				}
+			}
+		})
+		r := rand.New(rand.NewPCG(seed, 2))
+		for range 500 {
+			q := request_{id: 1, op: device.WROp(r.IntN(16)), flags: device.SendFlags(r.IntN(16)), remote: addressOf(b.buf), rkey: b.m.rkey,
+				sge: sges(sge(a.buf[:r.IntN(page)], a.m))}
+			q.fill(a.q.sq.slot(r.Uint32N(a.q.sq.mask() + 1)))
+			a.record(kindDoorbell, 0, a.q.handle, nil)
+			if r.IntN(50) == 0 {
+				a.q.reset()
+				connect(a.q, b.q)
+			}
+			if r.IntN(50) == 0 {
+				a.c.arm(false)
+				b.q.reset()
+				b.q.toInit()
+				b.q.modify(b.q.rtrStruct(a.q))
+				b.q.modify(b.q.rtsStruct())
+			}
+		}
+		exchange(t, x, y)
+		if round%2 == 0 { // destroyed while the rings change
+			a.q.destroy()
+			b.q.destroy()
+			a.c.destroy()
+			b.do(handleCommand(cmdDeregMR, b.m.handle))
+		}
+		close(stop)
+		wg.Wait()
+		a.close()
+		b.close()
+	}
+	exchange(t, x, y)
+}
+
+// A shared receive queue of two connections, and the event at its limit.
+func TestSharedReceives(t *testing.T) {
+	d := newDaemon(t)
+	peer := [2]*side{newSide(d.open(how{}), device.RC, page), newSide(d.open(how{}), device.RC, page)}
+	p := d.open(how{})
+	pd, c := p.pd(), p.cq(64, nil)
+	s := p.srq(pd, 7, 2)
+	var q [2]*qp_
+	for i := range q {
+		r := p.do(legacy(cmdCreateQP, qpCommand(pd, users.Add(16), qpInit{typ: device.RC, scq: c, rcq: c, send: 3, sigAll: true}).
+			put("is_srq", 1).put("srq_handle", uint64(s.handle)), qpRoom))
+		v := view("ib_uverbs_create_qp_resp", r.b)
+		q[i] = &qp_{p: p, handle: uint32(v.get("qp_handle")), num: uint32(v.get("qpn"))}
+		connect(q[i], peer[i].q)
+	}
+	buf := p.alloc(page)
+	m := p.mr(pd, buf, allAccess)
+	post := func(id uint64) {
+		if !s.q.push(func(b []byte) {
+			view("rxe_recv_wqe", b).put("wr_id", id).put("dma.num_sge", 1)
+			putSGE(b[at("rxe_recv_wqe.dma.sge").off:], sges(sge(buf, m)))
+		}) {
+			t.Fatal("full")
+		}
+	}
+	for round := range 100 {
+		for i := range 4 {
+			post(uint64(i))
+		}
+		for i := range 4 {
+			x := peer[(i+round)%2]
+			x.q.post(request_{id: 9, op: device.OpSend, inline: []byte{1, 2, 3}})
+			x.c.expect(9, device.StatusSuccess)
+			if w := c.expect(uint64(i), device.StatusSuccess); w.qpn != q[(i+round)%2].num || w.len != 3 {
+				t.Fatalf("%+v", w)
+			}
+		}
+		if n := s.q.count(); n != 0 {
+			t.Fatal(n)
+		}
+	}
+	for i := range 4 {
+		post(uint64(i))
+	}
+	p.do(legacyBytes(at("IB_USER_VERBS_CMD_MODIFY_SRQ").num(), append(newStruct("ib_uverbs_modify_srq").put("srq_handle", uint64(s.handle)).
+		put("attr_mask", 2).put("srq_limit", 3).b, make([]byte, 8)...), 0))
+	for i := range 3 {
+		peer[0].q.post(request_{id: 9, op: device.OpSend, inline: []byte{1}})
+		c.expect(uint64(i), device.StatusSuccess)
+	}
+	if e, typ := p.asyncEvent(); e != s.user || typ != 15 { // IBV_EVENT_SRQ_LIMIT_REACHED
+		t.Fatalf("0x%x %v", e, typ)
+	}
+	for i := range q {
+		q[i].destroy()
+	}
+	if n := view("ib_uverbs_destroy_srq_resp", p.do(s.destroyCommand()).b).get("events_reported"); n != 1 {
+		t.Fatal(n)
+	}
+}
