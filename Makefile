@@ -54,8 +54,9 @@ fuzz: ## every fuzz target for FUZZTIME
 	  done; \
 	done
 
-nightly: fuzz ## long runs: fuzzing, and the tests of the engines five times over
-	$(GO) test -race -count 5 -timeout 60m ./device/... ./transport/... ./interop/cases/...
+nightly: fuzz ## long runs: fuzzing, long tests, and the tests of the engines five times over
+	SOFTNIC_LONG=1 SOFTNIC_SEEDS=10000 $(GO) test -timeout 60m ./interop/cases/...
+	$(GO) test -race -count 5 -timeout 60m ./device/... ./transport/... ./uverbs/... ./interop/cases/...
 
 clean:
 	rm -rf bin softnic-demo.pcapng $(PRELOAD)

@@ -2,6 +2,7 @@ package device
 
 import (
 	"fmt"
+	"slices"
 	"sync/atomic"
 
 	"github.com/softnic/softnic/transport"
@@ -15,7 +16,9 @@ type FastMR struct {
 	max uint64
 	key atomic.Uint32
 
-	cur *MR // nil: invalid; the key table's lock guards it
+	// The key table's lock guards the rest.
+	cur  *MR   // nil: invalid
+	gone []*MR // what it was before, while accesses run
 }
 
 // AllocMR makes a region that is invalid, for memory of at most max bytes.
@@ -63,14 +66,14 @@ func (f *FastMR) Dereg() error {
 func (f *FastMR) drop() {
 	k := &f.pd.ctx.dev.keys
 	k.mu.Lock()
-	m := f.cur
-	if m != nil {
+	if f.cur != nil {
 		k.invalidate(f)
 	}
+	gone := f.gone
 	delete(k.fast, f.RKey()>>8)
 	k.forget(f.RKey())
 	k.mu.Unlock()
-	if m != nil {
+	for _, m := range gone {
 		<-m.free
 	}
 	f.pd.uses.Add(-1)
@@ -81,6 +84,7 @@ func (f *FastMR) drop() {
 func (k *keys) invalidate(f *FastMR) {
 	k.unpublish(f.cur)
 	f.cur.Release()
+	f.gone = append(slices.DeleteFunc(f.gone, func(m *MR) bool { return m.refs.Load() == 0 }), f.cur)
 	f.cur = nil
 }
 

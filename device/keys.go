@@ -56,14 +56,20 @@ func (k *keys) publish(mr *MR) {
 	}
 }
 
-func (k *keys) remove(mr *MR) {
+// remove makes the keys of mr invalid for good, unless windows are bound to it; it returns
+// their number. No window is bound between the look and the end of the keys.
+func (k *keys) remove(mr *MR) (windows int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	if mr.windows > 0 {
+		return mr.windows
+	}
 	k.unpublish(mr)
 	k.forget(mr.lkey)
 	if mr.rkey != mr.lkey {
 		k.forget(mr.rkey)
 	}
+	return 0
 }
 
 // unpublish makes the keys of mr invalid; the lock is held.

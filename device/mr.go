@@ -133,13 +133,13 @@ func (m *MR) Dereg() error {
 		c.mu.Unlock()
 		return &OpError{"dereg_mr", m.object(), because(EINVAL, "it is not registered")}
 	}
-	if n := c.dev.keys.windowsOf(m); n > 0 {
+	if n := c.dev.keys.remove(m); n > 0 {
 		c.mu.Unlock()
 		return &OpError{"dereg_mr", m.object(), because(EINVAL, "%d memory windows are bound to it", n)}
 	}
 	delete(c.mrs, m)
 	c.mu.Unlock()
-	m.drop()
+	m.end()
 	return nil
 }
 
@@ -148,6 +148,11 @@ func (m *MR) object() string { return fmt.Sprintf("mr rkey 0x%08x", m.rkey) }
 // drop removes the keys and waits for the references.
 func (m *MR) drop() {
 	m.pd.ctx.dev.keys.remove(m)
+	m.end()
+}
+
+// end waits for the references; the keys are gone.
+func (m *MR) end() {
 	m.Release()
 	<-m.free
 	m.pd.uses.Add(-1)

@@ -116,12 +116,6 @@ func (k *keys) unbindAll(q *QP) {
 	}
 }
 
-func (k *keys) windowsOf(m *MR) int {
-	k.mu.RLock()
-	defer k.mu.RUnlock()
-	return m.windows
-}
-
 // Bind implements transport.Host (roce.md B.14).
 func (h *host) Bind(b *transport.BindWR) bool {
 	q := (*QP)(h)

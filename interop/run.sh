@@ -19,6 +19,7 @@
 #
 #     SOFTNIC_KEEP=1        keep the job directory also after success
 #     SOFTNIC_TIMEOUT=1800  seconds that the VM may live
+#     SOFTNIC_LONG=1        host tests that take long, too
 #     SOFTNIC_LAB=DIR       where built labs are cached; default ${XDG_CACHE_HOME:-~/.cache}/softnic/lab
 #     SOFTNIC_ACCEL=tcg     the emulator's accelerator; kvm is faster where it works, which nested machines often lack
 #     SOFTNIC_CPUS=N        processors of the VM; default 2, or 1 where the emulator would crash the kernel with more
@@ -89,15 +90,6 @@ host_packages() {
 command -v go >/dev/null || die "go is not in PATH: install the Go that go.mod names"
 host_packages
 
-# A built lab may be removed by a run with a newer recipe until we hold its lock.
-for _ in 1 2 3; do
-	lab=$(bash "$tree/interop/vm/build.sh")
-	exec 9<"$lab/lock" || continue
-	flock -s 9
-	[ ! -e "$lab/complete" ] || break
-done
-[ -e "$lab/complete" ] || die "the lab in $lab vanishes while it is used: run again when no other checkout builds its own"
-
 job=$(mktemp -d "${TMPDIR:-/tmp}/softnic-interop.XXXXXX")
 chmod 755 "$job" # users other than root in the guest
 vm=
@@ -142,13 +134,89 @@ fi
 if compgen -G "cmd/softnic/*.go" >/dev/null; then
 	go build -o "$job/bin/softnic" ./cmd/softnic || [ -n "$command" ] || die "cmd/softnic does not build"
 fi
+
+# wanted TESTS: whether the pattern names a test of that binary.
+wanted() {
+	[ -n "$("$1" -test.list "${pattern%%/*}")" ]
+}
+
+# count VERDICT FILE...: lines such as "--- PASS: TestX", subtests included.
+count() {
+	local verdict=$1
+	shift
+	cat /dev/null "$@" | grep -c "^ *--- $verdict: " || true
+}
+
+# summary: the verdict on what is in results and failed, as the exit code and for the last line.
+summary() {
+	local passed skipped
+	passed=$(count PASS "${results[@]}")
+	failed=$((failed + $(count FAIL "${results[@]}")))
+	skipped=$(count SKIP "${results[@]}")
+	grep -hE '^ *--- (FAIL|SKIP): ' /dev/null "${results[@]}" | sed 's/^ */interop: /' >&2 || true
+	tally="interop: $passed passed, $failed failed, $skipped skipped"
+	if [ "$skipped" != 0 ]; then
+		echo "interop: a skipped test proves nothing here: the lab, and root on the host, have what every test needs" >&2
+	fi
+	[ "$passed" -gt 0 ] || echo "interop: no test passed: does -run '$pattern' match any?" >&2
+	[ "$failed" = 0 ] && [ "$skipped" = 0 ] && [ "$passed" -gt 0 ]
+}
+
+# judge_captures looks at what is in the job directory.
+judge_captures() {
+	compgen -G "interop/judge/*_test.go" >/dev/null || return 0
+	[ "$pattern" = . ] || find "$job" -name '*.pcap*' | grep -q . || return 0
+	echo "interop: judging the captures"
+	local judge_rc=0
+	SOFTNIC_JOB=$job go test -count=1 -v -run '^TestJob$' ./interop/judge >"$job/judge.log" 2>&1 || judge_rc=$?
+	cat "$job/judge.log"
+	results+=("$job/judge.log")
+	if [ "$judge_rc" != 0 ] && [ "$(count FAIL "$job/judge.log")" = 0 ]; then
+		failed=$((failed + 1)) # it did not build, or it ended without a verdict
+	fi
+}
+
+results=()
+failed=0
+guest=yes
 if [ -z "$command" ]; then
 	go test -c -o "$job/bin/guest.test" ./interop/guest || die "the guest tests do not build"
+	go test -c -o "$job/bin/stock.test" ./interop/stock || die "the host tests do not build"
+	wanted "$job/bin/guest.test" || guest=
+	# Before the VM, which would take the processors.
+	if wanted "$job/bin/stock.test"; then
+		echo "interop: stock programs on this host"
+		host_rc=0
+		(
+			cd interop/stock
+			SOFTNIC_STOCK=1 SOFTNIC_BIN=$job/bin/softnic SOFTNIC_JOB=$job \
+				"$job/bin/stock.test" -test.v -test.run="$pattern" -test.timeout=20m </dev/null 2>&1
+		) | tee "$job/host.log" || host_rc=$?
+		results+=("$job/host.log")
+		if [ "$host_rc" != 0 ] && [ "$(count FAIL "$job/host.log")" = 0 ]; then
+			failed=$((failed + 1))
+		fi
+	fi
+	if [ -z "$guest" ]; then
+		judge_captures
+		summary
+		exit
+	fi
 	# The Go limit is the shorter one: it prints where the tests hang.
 	printf 'exec guest.test -test.v -test.run=%q -test.timeout=%ds\n' "$pattern" $((limit > 240 ? limit - 120 : limit / 2)) >"$job/run"
 else
 	printf '%s\n' "$command" >"$job/run"
 fi
+
+# A built lab may be removed by a run with a newer recipe until we hold its lock.
+for _ in 1 2 3; do
+	lab=$(bash "$tree/interop/vm/build.sh")
+	exec 9<"$lab/lock" || continue
+	flock -s 9
+	[ ! -e "$lab/complete" ] || break
+done
+[ -e "$lab/complete" ] || die "the lab in $lab vanishes while it is used: run again when no other checkout builds its own"
+
 cp interop/vm/guest.sh "$job/init"
 touch "$job/output.log" "$job/console.log"
 
@@ -215,37 +283,11 @@ if [ -n "$command" ]; then
 	exit "$rc"
 fi
 
-# count VERDICT FILE...: lines such as "--- PASS: TestX", subtests included.
-count() {
-	local verdict=$1
-	shift
-	cat "$@" | grep -c "^ *--- $verdict: " || true
-}
-results=("$job/output.log")
-failed=0
-if [ -z "$problem" ] && compgen -G "interop/judge/*_test.go" >/dev/null &&
-	{ [ "$pattern" = . ] || find "$job" -name '*.pcap*' | grep -q .; }; then
-	echo "interop: judging the captures"
-	judge_rc=0
-	SOFTNIC_JOB=$job go test -count=1 -v -run '^TestJob$' ./interop/judge >"$job/judge.log" 2>&1 || judge_rc=$?
-	cat "$job/judge.log"
-	results+=("$job/judge.log")
-	if [ "$judge_rc" != 0 ] && [ "$(count FAIL "$job/judge.log")" = 0 ]; then
-		failed=$((failed + 1)) # it did not build, or it ended without a verdict
-	fi
-fi
+results+=("$job/output.log")
 if [ "$rc" != 0 ] && [ "$(count FAIL "$job/output.log")" = 0 ]; then
 	failed=$((failed + 1))
 elif [ -n "$problem" ]; then
 	failed=$((failed + 1))
 fi
-passed=$(count PASS "${results[@]}")
-failed=$((failed + $(count FAIL "${results[@]}")))
-skipped=$(count SKIP "${results[@]}")
-grep -hE '^ *--- (FAIL|SKIP): ' "${results[@]}" | sed 's/^ */interop: /' >&2 || true
-tally="interop: $passed passed, $failed failed, $skipped skipped"
-if [ "$skipped" != 0 ]; then
-	echo "interop: a skipped test proves nothing here: the lab has what every test needs" >&2
-fi
-[ "$passed" -gt 0 ] || echo "interop: no test passed: does -run '$pattern' match any?" >&2
-[ "$failed" = 0 ] && [ "$skipped" = 0 ] && [ "$passed" -gt 0 ]
+[ -n "$problem" ] || judge_captures
+summary

@@ -23,6 +23,7 @@ func (c *counters) values(n *nodeCounters) []stats.Value {
 		{Name: "tap_arp_replies", Value: n.arpReplies.Load()},
 		{Name: "tap_nd_replies", Value: n.ndReplies.Load()},
 		{Name: "tap_echo_replies", Value: n.echoReplies.Load()},
+		{Name: "tap_group_reports", Value: n.groupReports.Load()},
 		{Name: "tap_neighbours_unanswered", Value: n.unanswered.Load()},
 		{Name: "tap_address_conflicts", Value: n.conflicts.Load()},
 	}

@@ -228,10 +228,12 @@ func (n *node) tick(now time.Time) {
 		n.count.noNeighbour.Add(len(nb.held))
 		n.log.Warn("no answer from a neighbour", "address", nb.ip, "requests", nb.tries, "dropped", len(nb.held))
 	}
+	n.tickGroups(now)
 }
 
 // deadline returns when tick has to be called next.
 func (n *node) deadline() (at time.Time, ok bool) {
+	at, ok = n.groupDeadline()
 	for _, nb := range n.waiting {
 		if !ok || nb.next.Before(at) {
 			at, ok = nb.next, true

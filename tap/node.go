@@ -17,7 +17,7 @@ const (
 	foreign                  // to another station's MAC, or one of our own frames come back
 	malformed                // cut off, contradictory, or a wrong checksum
 	deliver                  // RoCE: for the device
-	control                  // ARP or ICMP: for node.answer
+	control                  // ARP, ICMP or IGMP: for node.answer
 )
 
 // frameInfo is where classify found the network header of a frame.
@@ -45,6 +45,7 @@ type node struct {
 	waiting  map[netip.Addr]*neighbour // the part of table that has a request out
 	unknown  int                       // the part of waiting whose MAC is not known
 	defended time.Time                 // when the last conflict was answered
+	groups   groups
 	out      [ethLen + vlanLen + MaxMTU]byte
 
 	count nodeCounters
@@ -54,6 +55,7 @@ type nodeCounters struct {
 	arpReplies, ndReplies, echoReplies stats.Counter
 	conflicts                          stats.Counter // frames from another station with one of our addresses
 	unanswered                         stats.Counter // neighbours given up
+	groupReports                       stats.Counter // IGMP and MLD
 	noNeighbour                        stats.Counter // frames lost because of them, or because the queue was full
 }
 
@@ -109,7 +111,7 @@ func (n *node) classify4(b []byte) verdict {
 	if !n.own[dst] && !dst.IsMulticast() {
 		return ignored
 	}
-	if b[9] == protoICMP {
+	if b[9] == protoICMP || b[9] == protoIGMP {
 		return control
 	}
 	// A fragment other than the first shows no port.
@@ -128,7 +130,7 @@ func (n *node) classify6(b []byte) verdict {
 		return ignored
 	}
 	switch b[6] {
-	case protoICMPv6:
+	case protoICMPv6, protoHopByHop:
 		return control
 	case protoUDP:
 		return classifyUDP(b, ip6Len)
@@ -156,8 +158,14 @@ func (n *node) answer(frame []byte, f frameInfo, now time.Time) verdict {
 	case typeARP:
 		return n.answerARP(b, now)
 	case typeIPv4:
+		if b[9] == protoIGMP {
+			return n.answerIGMP(b, now)
+		}
 		return n.answerICMP(from, b)
 	default:
+		if b[6] == protoHopByHop {
+			return n.answerMLD(b, now)
+		}
 		return n.answerICMPv6(from, b, now)
 	}
 }

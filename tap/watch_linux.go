@@ -100,7 +100,10 @@ func (t *Tap) refresh() {
 	t.info.Store(&now)
 	if now.Up && (old == nil || !old.Up) {
 		t.mu.Lock()
+		at := t.clock.Now()
 		t.node.announce()
+		t.node.announceGroups(at)
+		t.arm(at)
 		t.mu.Unlock()
 	}
 	if old == nil {

@@ -21,6 +21,11 @@ func TestScribbledRings(t *testing.T) {
 		seed := rnd.Uint64()
 		stop := make(chan struct{})
 		var wg sync.WaitGroup
+		end := sync.OnceFunc(func() {
+			close(stop)
+			wg.Wait()
+		})
+		t.Cleanup(end) // before the rings are unmapped
 		wg.Go(func() {
 			r := rand.New(rand.NewPCG(seed, 1))
 			for {
@@ -42,6 +47,7 @@ func TestScribbledRings(t *testing.T) {
 			a.record(kindDoorbell, 0, a.q.handle, nil)
 			if r.IntN(50) == 0 {
 				a.q.reset()
+				b.q.reset()
 				connect(a.q, b.q)
 			}
 			if r.IntN(50) == 0 {
@@ -59,8 +65,7 @@ func TestScribbledRings(t *testing.T) {
 			a.c.destroy()
 			b.do(handleCommand(cmdDeregMR, b.m.handle))
 		}
-		close(stop)
-		wg.Wait()
+		end()
 		a.close()
 		b.close()
 	}

@@ -86,36 +86,38 @@ func (d *dice) Read(b []byte) (int, error) {
 
 // lab is a device on an in-memory link, and the scripted peer at its other end.
 type lab struct {
-	t       *testing.T
-	dev     *device.Device
-	ctx     *device.Context
-	pd      *device.PD
-	dice    *dice
-	end     *pipe.End
-	raw     *pipe.Raw
-	conn    *rawConn
-	p       *peer.Peer // speaks IPv4
-	p6      *peer.Peer // speaks IPv6
-	latency time.Duration
-	destQP  uint32     // what every emitted frame must be addressed to; 0: not checked
-	dst     netip.Addr // where to, likewise
+	noMigReq bool // the profile sends MigReq 0
+	t        *testing.T
+	dev      *device.Device
+	ctx      *device.Context
+	pd       *device.PD
+	dice     *dice
+	end      *pipe.End
+	raw      *pipe.Raw
+	conn     *rawConn
+	p        *peer.Peer // speaks IPv4
+	p6       *peer.Peer // speaks IPv6
+	latency  time.Duration
+	destQP   uint32     // what every emitted frame must be addressed to; 0: not checked
+	dst      netip.Addr // where to, likewise
 }
 
 // labConfig is a lab that differs from the usual one.
 type labConfig struct {
 	HideIP  bool          // imitate a UDP socket
+	Profile string        // of the device
 	MTU     int           // 0: 4200
 	Latency time.Duration // frames of the peer arrive so much later, those of one instant in one batch
 }
 
 func newLab(t *testing.T, c labConfig) *lab {
 	t.Helper()
-	l := &lab{t: t, latency: c.Latency, dst: peer4, dice: newDice()}
+	l := &lab{t: t, latency: c.Latency, dst: peer4, dice: newDice(), noMigReq: c.Profile == "rxe"}
 	l.end, l.raw = pipe.NewRaw(pipe.Config{
 		Name: "case", MTU: c.MTU, Latency: c.Latency, HideIP: c.HideIP,
 		Addrs: []netip.Prefix{netip.PrefixFrom(nic4, 24), netip.PrefixFrom(nic6, 64), netip.PrefixFrom(nic4b, 24)},
 	})
-	dev, err := device.Open(l.end, device.Options{Rand: l.dice})
+	dev, err := device.Open(l.end, device.Options{Rand: l.dice, Profile: c.Profile})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -192,7 +194,9 @@ func (l *lab) check(b []byte) *peer.Frame {
 	if bad := f.Irregular(); len(bad) > 0 {
 		l.t.Fatalf("irregular frame (%s): %v\n%x", strings.Join(bad, ", "), f, b)
 	}
-	ok := f.Migrated && f.PKey == 0xFFFF && !f.FECN && !f.BECN && f.TTL == 64 && f.UDPChecksum == 0 &&
+	// A congestion notification has bits of its own (roce.md A.5, A.8).
+	cnp := f.Op == peer.OpCNP
+	ok := f.Migrated == (!cnp && !l.noMigReq) && f.PKey == 0xFFFF && !f.FECN && f.BECN == cnp && f.TTL == 64 && f.UDPChecksum == 0 &&
 		(f.IPv6() || f.DF && f.ID == 0) && f.SrcPort >= 0xC000
 	switch l.dst {
 	case peer4:

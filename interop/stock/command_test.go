@@ -94,7 +94,7 @@ func start(t testing.TB, o options, argv ...string) *proc {
 	p.cmd.Dir, p.cmd.Env = o.Dir, append(os.Environ(), o.Env...)
 	p.cmd.Stdout, p.cmd.Stderr = &p.stdout, &p.stderr
 	// A group of its own, so that what it starts can be ended with it; ended also when the test binary is killed.
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	p.cmd.WaitDelay = 2 * time.Second
 	var err error
 	if p.stdin, err = p.cmd.StdinPipe(); err == nil {

@@ -129,9 +129,9 @@ func TestClosed(t *testing.T) {
 	}
 }
 
-// TestContainer has a root with nothing in it but the program and the files of rdma-core that ibv_rc_pingpong needs, with
-// /proc and without: there the program's memory cannot be handed over, and has to be reached in another way. exec
-// starts its own daemon inside.
+// TestContainer has a root with nothing in it but the program and the files of rdma-core that ibv_rc_pingpong needs. exec
+// starts its own daemon inside. With /proc that is by root. Without, the program's memory cannot be handed over, and
+// has to be reached in another way, for which the daemon must be one that may not trace everybody: an ordinary user's.
 func TestContainer(t *testing.T) {
 	needStock(t)
 	if os.Getuid() != 0 {
@@ -143,6 +143,8 @@ func TestContainer(t *testing.T) {
 			enter := []string{"unshare", "--mount", "--root", root}
 			if proc {
 				enter = append(enter, "--mount-proc")
+			} else {
+				enter = append(enter, "--setuid", fmt.Sprint(one), "--setgid", fmt.Sprint(one))
 			}
 			o := options{Prefix: append(enter, "/softnic", "exec", "--"), Env: []string{"XDG_RUNTIME_DIR=", "TMPDIR="}}
 			r := tool(t, o, "/bin/ibv_devinfo", "-v")
