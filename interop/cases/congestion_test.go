@@ -48,7 +48,7 @@ func TestCongestionNotification(t *testing.T) {
 		l.emits("WRITE_ONLY 000100 ar va=10000+64 [64]")
 		c.gets(marked(peer.Ack(nicQP, 0x100, 1)))
 		l.emits("CNP 000000")
-		c.sent("SUCCESS RDMA_WRITE 64")
+		c.sent("1 SUCCESS RDMA_WRITE 64")
 	})
 	bubble(t, "off", func(t *testing.T) {
 		l := newLab(t, labConfig{Profile: "rxe"})
