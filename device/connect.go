@@ -76,15 +76,23 @@ func (q *QP) Connect(psn uint32, r Remote, o ConnectOptions) error {
 	}, toRTS)
 }
 
-// Activate takes a UD queue pair from RESET to RTS.
+// Activate takes a queue pair that needs no connection from RESET to RTS. Only UD has a use for qkey, and
+// RAW_PACKET none for psn.
 func (q *QP) Activate(qkey, psn uint32) error {
-	if err := q.Modify(&QPAttr{State: StateInit, Port: 1, QKey: qkey}, AttrState|AttrPKeyIndex|AttrPort|AttrQKey); err != nil {
+	toInit, toRTS := AttrState|AttrPKeyIndex|AttrPort|AttrQKey, AttrState|AttrSQPSN
+	switch q.typ {
+	case GSI, SMI:
+		toInit &^= AttrPort
+	case RawPacket:
+		toInit, toRTS = AttrState|AttrPort, AttrState
+	}
+	if err := q.Modify(&QPAttr{State: StateInit, Port: 1, QKey: qkey}, toInit); err != nil {
 		return err
 	}
 	if err := q.Modify(&QPAttr{State: StateRTR}, AttrState); err != nil {
 		return err
 	}
-	return q.Modify(&QPAttr{State: StateRTS, SQPSN: psn}, AttrState|AttrSQPSN)
+	return q.Modify(&QPAttr{State: StateRTS, SQPSN: psn}, toRTS)
 }
 
 // Address returns what a remote must know to connect to q, given the first PSN

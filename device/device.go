@@ -55,6 +55,9 @@ type Device struct {
 	srqs map[uint32]*SRQ // of XRC domains
 
 	mcast mcast // has its locks
+	agent agent // likewise
+
+	raws atomic.Pointer[[]*QP] // raw packet queue pairs; nil: none. The list is replaced, with qpMu held, not changed
 
 	watchMu  sync.Mutex
 	watchers map[*func()]struct{} // see Watch
@@ -132,9 +135,9 @@ func (d *Device) follow() {
 	d.mtu.Store(int32(ActiveMTU(info.MTU)))
 	d.qpMu.RLock()
 	for _, q := range d.qps {
-		if q.typ == UD {
+		if m := d.longest(q.typ); m != 0 {
 			q.mu.Lock()
-			q.attr.PathMTU = int(d.mtu.Load())
+			q.attr.PathMTU = m
 			q.mu.Unlock()
 		}
 	}
@@ -144,6 +147,17 @@ func (d *Device) follow() {
 	for f := range d.watchers {
 		(*f)()
 	}
+}
+
+// longest returns the MTU of a service whose messages follow that of the port; 0 for the others.
+func (d *Device) longest(t QPType) int {
+	switch {
+	case t.datagrams():
+		return int(d.mtu.Load())
+	case t == RawPacket:
+		return d.port.Info().MTU
+	}
+	return 0
 }
 
 // Watch has f called, on a goroutine of the link, after the addresses, the MTU or the
@@ -195,9 +209,17 @@ func (d *Device) Query() Attr {
 	return Attr{
 		Name: d.name, NodeGUID: nodeGUID(d.port.Info().MAC), VendorID: 0xFFFFFF, Ports: 1,
 		MaxQP: MaxQP, MaxQPWR: MaxQPWR, MaxSGE: MaxSGE, MaxCQ: MaxCQ, MaxCQE: MaxCQE, MaxMR: MaxMR, MaxMW: MaxMW, MaxPD: MaxPD, MaxAH: MaxAH,
-		MaxSRQ: MaxSRQ, MaxSRQWR: MaxSRQWR, MaxSRQSGE: MaxSRQSGE,
+		MaxRawEthyQP: d.maxRaw(), MaxSRQ: MaxSRQ, MaxSRQWR: MaxSRQWR, MaxSRQSGE: MaxSRQSGE,
 		MaxRdAtom: MaxRdAtomic, MaxInitRd: MaxRdAtomic, MaxMRSize: ^uint64(0), AckDelay: 15, MaxMessage: MaxMessage,
 	}
+}
+
+// maxRaw returns how many raw packet queue pairs there can be.
+func (d *Device) maxRaw() int {
+	if _, err := newSteering(new(Steering), d.port.Info()); err != nil {
+		return 0
+	}
+	return MaxRawQP
 }
 
 // QueryPort describes the port (ibv_query_port).
@@ -233,23 +255,25 @@ func (d *Device) QueryPKey(port, index int) (uint16, error) {
 	return DefaultPKey, nil
 }
 
-// addQP gives q a random number and makes it known to the receive path.
-func (d *Device) addQP(q *QP) {
+// addQP gives q its number, mostly a random one, and makes it known to the receive path.
+func (d *Device) addQP(q *QP) error {
 	d.qpMu.Lock()
 	defer d.qpMu.Unlock()
-	for {
-		n := d.random32() & 0xFFFFFF
-		if n < 0x10 || n == 0xFFFFFF || d.qps[n] != nil {
-			continue
-		}
-		q.num = n
-		q.attr.QPN = n
-		if q.typ == UD {
-			q.attr.PathMTU = int(d.mtu.Load())
-		}
-		d.qps[n] = q
-		return
+	n, known := wellKnown[q.typ]
+	if known && d.qps[n] != nil {
+		return because(EINVAL, "the port has a queue pair %d (%s) already", n, q.typ)
 	}
+	for !known && (n < 0x10 || n == 0xFFFFFF || d.qps[n] != nil) {
+		n = d.random32() & 0xFFFFFF
+	}
+	q.num, q.attr.QPN, q.attr.PathMTU = n, n, d.longest(q.typ)
+	if q.typ == RawPacket {
+		if err := d.addRaw(q); err != nil {
+			return err
+		}
+	}
+	d.qps[n] = q
+	return nil
 }
 
 // addSRQ gives a shared receive queue of an XRC domain a random number.
@@ -269,6 +293,9 @@ func (d *Device) removeQP(q *QP) {
 	d.qpMu.Lock()
 	defer d.qpMu.Unlock()
 	delete(d.qps, q.num)
+	if q.typ == RawPacket {
+		d.removeRaw(q)
+	}
 }
 
 func (d *Device) lookup(qpn uint32) *QP {
@@ -321,6 +348,9 @@ func (d *Device) deaf(err error) {
 // run of packets to the same one, verdicts to the capture.
 func (d *Device) receive(b *link.Batch) {
 	d.port.Parse(b)
+	if l := d.raws.Load(); l != nil {
+		d.spread(*l, b)
+	}
 	for i := 0; i < len(b.Packets); {
 		p := &b.Packets[i]
 		q := d.route(p)
@@ -349,6 +379,9 @@ func (d *Device) receive(b *link.Batch) {
 			}
 			d.verdict(p)
 			i++
+			if qpn == gsiQPN {
+				break // the next may be for the device itself
+			}
 		}
 		if q.dead {
 			q.mu.Unlock()
@@ -382,7 +415,11 @@ func (d *Device) route(p *link.Packet) *QP {
 		d.fanOut(p)
 		return nil
 	}
-	q := d.lookup(p.View.BTH().DestQP())
+	n := p.View.BTH().DestQP()
+	if n == gsiQPN && d.managed(p) {
+		return nil
+	}
+	q := d.lookup(n)
 	if q == nil {
 		p.Fault = wire.NoQP
 	}

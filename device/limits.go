@@ -23,28 +23,29 @@ const (
 
 // Attr describes a device (ibv_query_device).
 type Attr struct {
-	Name       string `json:"name"`
-	NodeGUID   uint64 `json:"node_guid"`
-	FWVersion  string `json:"fw_ver"`
-	VendorID   uint32 `json:"vendor_id"`
-	Ports      int    `json:"phys_port_cnt"`
-	MaxQP      int    `json:"max_qp"`
-	MaxQPWR    int    `json:"max_qp_wr"`
-	MaxSGE     int    `json:"max_sge"`
-	MaxCQ      int    `json:"max_cq"`
-	MaxCQE     int    `json:"max_cqe"`
-	MaxMR      int    `json:"max_mr"`
-	MaxMW      int    `json:"max_mw"`
-	MaxPD      int    `json:"max_pd"`
-	MaxAH      int    `json:"max_ah"`
-	MaxSRQ     int    `json:"max_srq"`
-	MaxSRQWR   int    `json:"max_srq_wr"`
-	MaxSRQSGE  int    `json:"max_srq_sge"`
-	MaxRdAtom  int    `json:"max_qp_rd_atom"`
-	MaxInitRd  int    `json:"max_qp_init_rd_atom"`
-	MaxMRSize  uint64 `json:"max_mr_size"`
-	AckDelay   int    `json:"local_ca_ack_delay"`
-	MaxMessage uint32 `json:"max_msg_sz"`
+	Name         string `json:"name"`
+	NodeGUID     uint64 `json:"node_guid"`
+	FWVersion    string `json:"fw_ver"`
+	VendorID     uint32 `json:"vendor_id"`
+	Ports        int    `json:"phys_port_cnt"`
+	MaxQP        int    `json:"max_qp"`
+	MaxQPWR      int    `json:"max_qp_wr"`
+	MaxSGE       int    `json:"max_sge"`
+	MaxCQ        int    `json:"max_cq"`
+	MaxCQE       int    `json:"max_cqe"`
+	MaxMR        int    `json:"max_mr"`
+	MaxMW        int    `json:"max_mw"`
+	MaxPD        int    `json:"max_pd"`
+	MaxAH        int    `json:"max_ah"`
+	MaxRawEthyQP int    `json:"max_raw_ethy_qp"`
+	MaxSRQ       int    `json:"max_srq"`
+	MaxSRQWR     int    `json:"max_srq_wr"`
+	MaxSRQSGE    int    `json:"max_srq_sge"`
+	MaxRdAtom    int    `json:"max_qp_rd_atom"`
+	MaxInitRd    int    `json:"max_qp_init_rd_atom"`
+	MaxMRSize    uint64 `json:"max_mr_size"`
+	AckDelay     int    `json:"local_ca_ack_delay"`
+	MaxMessage   uint32 `json:"max_msg_sz"`
 }
 
 // PortState is the state of a port; values as enum ibv_port_state.

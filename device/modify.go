@@ -141,7 +141,7 @@ func (q *QP) fits(p *wire.Path, a *QPAttr, mask AttrMask) error {
 		mtu = a.PathMTU
 	}
 	link := q.dev.port.Info().MTU
-	if p == nil || q.typ == UD || !p.Dst.Is6() || mtu+longestHead <= link {
+	if p == nil || q.typ.datagrams() || !p.Dst.Is6() || mtu+longestHead <= link {
 		return nil
 	}
 	return because(EINVAL, "path_mtu %d over IPv6 needs packets of %d bytes, the link takes %d", mtu, mtu+longestHead, link)
@@ -210,7 +210,7 @@ func (q *QP) toReset() {
 	q.tx.Release()
 	mtu := q.attr.PathMTU
 	q.attr = transport.Attr{QPN: q.num, SigAll: q.attr.SigAll, MigReq: q.attr.MigReq, Rules: q.attr.Rules, PKey: DefaultPKey}
-	if q.typ == UD {
+	if q.dev.longest(q.typ) != 0 {
 		q.attr.PathMTU = mtu
 	}
 	q.user = QPAttr{}
@@ -228,5 +228,5 @@ func (q *QP) Query() (QPAttr, QPInit) {
 	defer q.mu.Unlock()
 	a := q.user
 	a.State, a.CurState = q.attr.State, q.attr.State
-	return a, QPInit{Type: q.typ, SendCQ: q.scq, RecvCQ: q.rcq, Cap: q.cap, SRQ: q.srq, SigAll: q.attr.SigAll, Handler: q.handler}
+	return a, QPInit{Type: q.typ, SendCQ: q.scq, RecvCQ: q.rcq, Cap: q.cap, SRQ: q.srq, SigAll: q.attr.SigAll, Steer: q.steered, Handler: q.handler}
 }

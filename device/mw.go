@@ -123,7 +123,7 @@ func (h *host) Bind(b *transport.BindWR) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	w := k.windows[b.Window>>8]
-	if w == nil || w.RKey() != b.Window || b.NewKey>>8 != b.Window>>8 || w.typ != MW2A && w.pd != q.pd {
+	if w == nil || w.RKey() != b.Window || b.NewKey>>8 != b.Window>>8 || w.pd.ctx != q.ctx || w.typ != MW2A && w.pd != q.pd {
 		return false
 	}
 	if w.typ == MW1 && b.Length == 0 {

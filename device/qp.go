@@ -2,11 +2,13 @@ package device
 
 import (
 	"cmp"
+	"slices"
 	"sync"
 	"sync/atomic"
 
 	"github.com/softnic/softnic/clock"
 	"github.com/softnic/softnic/transport"
+	"github.com/softnic/softnic/transport/raw"
 	"github.com/softnic/softnic/transport/rc"
 	"github.com/softnic/softnic/transport/uc"
 	"github.com/softnic/softnic/transport/ud"
@@ -17,7 +19,8 @@ import (
 // QPType is the service of a queue pair; values as enum ib_qp_type.
 type QPType int
 
-// The queue pair types. CreateQP takes RC, UC, UD and XRC_INI; CreateXRCTarget makes XRC_TGT.
+// The queue pair types. CreateQP takes all but XRC_TGT, which CreateXRCTarget makes. There is one GSI (QP1) and
+// one SMI (QP0) at a time; RAW_PACKET needs a link with Ethernet.
 const (
 	SMI       QPType = 0
 	GSI       QPType = 1
@@ -49,6 +52,7 @@ type QPInit struct {
 	XRCD           *XRCD            // set by CreateXRCTarget
 	SRQ            *SRQ             // receives come from it instead of a queue of its own; nil: none
 	SigAll         bool             // every send request makes a completion
+	Steer          Steering         // RAW_PACKET: what it receives
 	Handler        func(AsyncEvent) // event_handler; nil: events go to the context's list
 
 	// BlockSelfMulticast keeps what the queue pair sends to a multicast group from itself, if it is attached
@@ -110,14 +114,17 @@ type QP struct {
 	sending bool // one flusher: it sends what others emit meanwhile
 
 	// The flusher alone uses these, while sending is set.
-	out  transport.TxList
-	pkts []*wire.Packet
-	scr  transport.Scratch
+	out     transport.TxList
+	pkts    []*wire.Packet
+	scr     transport.Scratch
+	answers [][]byte // SMI: to what it sent
 
 	timer   clock.Timer
 	lookAt  transport.Time     // when to look at the rings of a queue pair in ERR; 0: not needed
 	timerAt transport.Time     // when timer fires; 0: not running
 	paths   map[*AH]*wire.Path // UD: paths with this queue pair's source port
+	steer   *steering          // RAW_PACKET
+	steered Steering           // what steer was made of
 	todo    atomic.Uint32      // what other objects asked for
 	wake    chan struct{}
 	done    chan struct{}
@@ -173,16 +180,27 @@ func createQP(c *Context, pd *PD, in QPInit) (*QP, error) {
 		q.eng = rc.New(cfg)
 	case UC:
 		q.eng = uc.New(uc.Config{Attr: &q.attr, Host: (*host)(q), Tx: &q.tx, SQ: sends, Recv: &q.recv, Counters: &c.dev.counters})
-	case UD:
-		q.eng = ud.New(ud.Config{Attr: &q.attr, Host: (*host)(q), Tx: &q.tx, SQ: sends, Recv: &q.recv, Counters: &c.dev.counters})
+	case UD, GSI, SMI:
+		q.eng = ud.New(ud.Config{Attr: &q.attr, Host: (*host)(q), Tx: &q.tx, SQ: sends, Recv: &q.recv, Counters: &c.dev.counters, GSI: in.Type == GSI})
 		q.paths = map[*AH]*wire.Path{}
+	case RawPacket:
+		q.eng = raw.New(raw.Config{Attr: &q.attr, Host: (*host)(q), Tx: &q.tx, SQ: sends, Recv: &q.recv, Counters: &c.dev.counters})
+		q.steered = Steering{slices.Clone(in.Steer.MACs), in.Steer.EtherType, in.Steer.Sniffer}
+		var err error
+		if q.steer, err = newSteering(&q.steered, c.dev.port.Info()); err != nil {
+			return nil, &OpError{op, "", err}
+		}
 	}
 	live := func() error {
 		return q.liveParts()
 	}
+	var taken error
 	err := own(c, op, c.qps, MaxQP, q, live, func() {
+		if taken = c.dev.addQP(q); taken != nil {
+			delete(c.qps, q)
+			return
+		}
 		q.count(1)
-		c.dev.addQP(q)
 		if c.dev.opts.Stepped {
 			close(q.done)
 		} else {
@@ -191,6 +209,9 @@ func createQP(c *Context, pd *PD, in QPInit) (*QP, error) {
 	})
 	if err != nil {
 		return nil, err
+	}
+	if taken != nil {
+		return nil, &OpError{op, "", taken}
 	}
 	return q, nil
 }
@@ -242,9 +263,12 @@ func checkQPInit(in *QPInit) error {
 			return because(EINVAL, "an XRC initiator has a send completion queue, and nothing to receive with")
 		}
 		in.Cap.RecvWR, in.Cap.RecvSGE = 0, 0
-	case RC, UC, UD:
+	case RC, UC, UD, GSI, SMI, RawPacket:
 		if in.SendCQ == nil || in.RecvCQ == nil {
 			return because(EINVAL, "a queue pair needs a send and a receive completion queue")
+		}
+		if _, one := wellKnown[in.Type]; one && (in.SRQ != nil || in.SendRing != nil || in.RecvRing != nil) {
+			return because(EINVAL, "%s has queues of its own", in.Type)
 		}
 	default:
 		return because(EOPNOTSUPP, "queue pair type %d is not supported", int(in.Type))
@@ -414,7 +438,7 @@ func (q *QP) leave(now transport.Time, bursts int) {
 		q.tx.Swap(&q.out)
 		q.mu.Unlock()
 		q.pkts = q.out.Resolve(q.pkts[:0], &q.scr)
-		q.dev.send(q.pkts)
+		q.transmit()
 		clear(q.pkts)
 		q.mu.Lock()
 		if q.dead {
@@ -425,6 +449,9 @@ func (q *QP) leave(now transport.Time, bursts int) {
 		now = q.dev.now()
 		q.eng.Sent(now, &q.out)
 		q.out.Release()
+		if len(q.answers) > 0 {
+			q.deliver(now)
+		}
 		q.eng.Pump(now)
 		q.setTimer(now)
 	}
@@ -434,6 +461,18 @@ func (q *QP) leave(now transport.Time, bursts int) {
 	q.mu.Unlock()
 	if more {
 		q.poke()
+	}
+}
+
+// transmit sends q.pkts; the flusher calls it, with no lock held.
+func (q *QP) transmit() {
+	switch q.typ {
+	case RawPacket:
+		q.dev.sendRaw(q.pkts)
+	case SMI:
+		q.local(q.pkts)
+	default:
+		q.dev.send(q.pkts)
 	}
 }
 
@@ -478,7 +517,7 @@ func (q *QP) PostSendList(wrs ...*SendWR) error {
 		if err = q.checkSend(wr); err != nil {
 			break
 		}
-		q.sq.push(wr, q.typ == UD)
+		q.sq.push(wr, q.typ.datagrams())
 	}
 	q.ring()
 	if err != nil {
@@ -537,7 +576,7 @@ func (q *QP) checkSend(wr *SendWR) error {
 	if err := q.validate(wr); err != nil {
 		return err
 	}
-	if q.typ == UD && !wr.AH.(*AH).acquire() {
+	if a, ok := wr.AH.(*AH); ok && a != nil && q.typ.datagrams() && !a.acquire() {
 		return because(EINVAL, "the address handle is destroyed")
 	}
 	return nil
@@ -556,8 +595,11 @@ func (q *QP) validate(wr *SendWR) error {
 	case wr.Len() > MaxMessage:
 		return because(EINVAL, "%d bytes, the longest message is 2^31", wr.Len())
 	}
-	if q.typ == UD {
+	if q.typ.datagrams() {
 		return q.checkDatagram(wr)
+	}
+	if q.typ == RawPacket {
+		return q.checkRaw(wr)
 	}
 	if q.typ == UC {
 		if !transport.Segmented(wr.Op) || wr.Op == OpSendInv {
@@ -595,10 +637,13 @@ func (q *QP) checkReliable(wr *SendWR) error {
 
 func (q *QP) checkDatagram(wr *SendWR) error {
 	if wr.Op != OpSend && wr.Op != OpSendImm {
-		return because(EINVAL, "%s is not possible on UD", wr.Op)
+		return because(EINVAL, "%s is not possible on %s", wr.Op, q.typ)
 	}
 	a, ok := wr.AH.(*AH)
 	if !ok || a == nil {
+		if q.typ == SMI { // there is but one place that it can go to
+			return nil
+		}
 		return because(EINVAL, "no address handle")
 	}
 	if a.pd != q.pd {
@@ -680,7 +725,11 @@ func (h *host) Failed(s State) {
 
 // PathOf implements transport.Host.
 func (h *host) PathOf(x transport.AddressHandle) *wire.Path {
-	q, a := (*QP)(h), x.(*AH)
+	q := (*QP)(h)
+	if q.typ == SMI { // it goes nowhere
+		return nil
+	}
+	a := x.(*AH)
 	p := q.paths[a]
 	if p == nil {
 		if len(q.paths) >= 1024 {
@@ -712,10 +761,12 @@ func (q *QP) accept(v *wire.View) wire.Fault {
 		if p := q.attr.Path; p == nil || v.Src() != p.Dst || v.Dst() != p.Src {
 			return wire.WrongPeer
 		}
-	case UD:
+	case UD, GSI:
 		if b.Opcode().Service() != bth.UD {
 			return wire.WrongService
 		}
+	default: // SMI, RAW_PACKET: no RoCE packet is for them
+		return wire.NoQP
 	}
 	if !pkeyMatch(b.PKey(), q.attr.PKey) {
 		return wire.PKey

@@ -49,6 +49,16 @@ func TestAttributeMasks(t *testing.T) {
 		{UD, StateReset, StateInit, AttrPKeyIndex | AttrPort | AttrQKey, 0},
 		{UD, StateInit, StateRTR, 0, AttrPKeyIndex | AttrQKey},
 		{UD, StateRTR, StateRTS, AttrSQPSN, AttrCurState | AttrQKey},
+		{GSI, StateReset, StateInit, AttrPKeyIndex | AttrQKey, 0},
+		{GSI, StateInit, StateRTR, 0, AttrPKeyIndex | AttrQKey},
+		{GSI, StateRTR, StateRTS, AttrSQPSN, AttrCurState | AttrQKey},
+		{SMI, StateReset, StateInit, AttrPKeyIndex | AttrQKey, 0},
+		{SMI, StateInit, StateRTR, 0, AttrPKeyIndex | AttrQKey},
+		{SMI, StateRTR, StateRTS, AttrSQPSN, AttrCurState | AttrQKey},
+		{RawPacket, StateReset, StateInit, AttrPort, 0},
+		{RawPacket, StateInit, StateInit, 0, 0},
+		{RawPacket, StateInit, StateRTR, 0, 0},
+		{RawPacket, StateRTR, StateRTS, 0, 0},
 	}
 	for _, s := range steps {
 		if err := checkMove(s.typ, s.from, s.to, AttrState|s.need); err != nil {

@@ -63,6 +63,7 @@ type Frame struct {
 	Net     []byte // IP and UDP header
 	Tail    []byte // pad and ICRC
 	Segment int    // index in the burst: the IPv4 ID
+	Raw     bool   // Packet.Data is all of an Ethernet frame, sent as it is: no headers, no Path, never in a burst
 
 	buf  [wire.EthLen + wire.MaxNetLen + wire.MaxTailLen + 1]byte
 	own  wire.Packet // copy of the packet where its Path or its Data had to be changed
@@ -80,6 +81,7 @@ type Packet struct {
 	When    time.Time // arrival
 	View    wire.View // filled by Port.Parse
 	Fault   wire.Fault
+	Other   bool // what a Diverter brings in; Parse gives it NotRoCE and does not look at it
 
 	passed bool   // receive impairment has been applied
 	note   string // impairment rule that touched it

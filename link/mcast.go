@@ -19,6 +19,27 @@ type Multicaster interface {
 	Leave(group netip.Addr) error
 }
 
+// Wrapper is an Endpoint around another. What that one can do beyond Endpoint, and the wrapper cannot, the port asks it
+// for.
+type Wrapper interface {
+	Unwrap() Endpoint
+}
+
+// ability returns an endpoint, or one that it wraps, as an interface beyond Endpoint.
+func ability[T any](ep Endpoint) (t T, ok bool) {
+	for ep != nil {
+		if t, ok = ep.(T); ok {
+			return t, true
+		}
+		w, wraps := ep.(Wrapper)
+		if !wraps {
+			break
+		}
+		ep = w.Unwrap()
+	}
+	return t, false
+}
+
 // groups are the multicast groups that the device listens to.
 type groups struct {
 	change sync.Mutex   // one Join or Leave at a time
@@ -46,7 +67,7 @@ func (p *Port) Join(group netip.Addr) error {
 	if g.has(group) {
 		return nil
 	}
-	if m, ok := p.ep.(Multicaster); ok {
+	if m, ok := ability[Multicaster](p.ep); ok {
 		if err := m.Join(group, p.loop); err != nil {
 			return err
 		}
@@ -71,7 +92,7 @@ func (p *Port) Leave(group netip.Addr) error {
 	g.mu.Lock()
 	delete(g.set, group)
 	g.mu.Unlock()
-	if m, ok := p.ep.(Multicaster); ok {
+	if m, ok := ability[Multicaster](p.ep); ok {
 		return m.Leave(group)
 	}
 	return nil

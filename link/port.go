@@ -212,7 +212,7 @@ func (p *Port) Counters() []stats.Value {
 		{Name: "loop_lost", Value: p.loop.Lost()},           // to the device itself, and the loop was full
 		{Name: "icrc_ignored", Value: c.icrcIgnored.Load()}, // wrong ICRC, accepted as PortOptions.IgnoreICRC asks
 	}
-	if e, ok := p.ep.(counting); ok {
+	if e, ok := ability[counting](p.ep); ok {
 		v = append(v, e.Counters()...)
 	}
 	return v

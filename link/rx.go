@@ -22,6 +22,10 @@ func (p *Port) Parse(b *Batch) {
 	active := p.rules.Active(impair.Rx)
 	for i := range b.Packets {
 		pk := &b.Packets[i]
+		if pk.Other {
+			pk.View, pk.Fault = wire.View{}, wire.NotRoCE
+			continue
+		}
 		pk.Fault = p.parse(v, pk)
 		if active && pk.Fault == wire.OK && !pk.passed {
 			p.impairRx(b, pk)

@@ -280,18 +280,9 @@ func (f *Frame) frame(v *portView, pk *wire.Packet, id int, still bool) {
 		pk = &f.own
 	}
 	if still && pk.Size > 0 {
-		if pk != &f.own {
-			f.own = *pk
-		}
-		f.payload = f.payload[:0]
-		for _, d := range pk.Data {
-			f.payload = append(f.payload, d...)
-		}
-		f.data[0] = f.payload
-		f.own.Data = f.data[:]
-		pk = &f.own
+		pk = f.copied(pk)
 	}
-	f.Packet, f.Segment = pk, id
+	f.Packet, f.Segment, f.Raw = pk, id, false
 	n := pk.Path.NetLen()
 	f.Net = f.buf[wire.EthLen : wire.EthLen+n]
 	tail := f.buf[wire.EthLen+wire.MaxNetLen:]
@@ -305,6 +296,20 @@ func (f *Frame) frame(v *portView, pk *wire.Packet, id int, still bool) {
 		copy(f.Eth[6:], v.info.MAC)
 		binary.BigEndian.PutUint16(f.Eth[12:], pk.Path.EtherType())
 	}
+}
+
+// copied returns the packet with a copy of its payload, both in f.
+func (f *Frame) copied(pk *wire.Packet) *wire.Packet {
+	if pk != &f.own {
+		f.own = *pk
+	}
+	f.payload = f.payload[:0]
+	for _, d := range pk.Data {
+		f.payload = append(f.payload, d...)
+	}
+	f.data[0] = f.payload
+	f.own.Data = f.data[:]
+	return &f.own
 }
 
 // clear drops references to memory that is not the port's.

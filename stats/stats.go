@@ -50,6 +50,9 @@ type Device struct {
 	UDOversize           Counter // datagrams above the MTU: completed, not sent
 	RNRLoop              Counter // RNR NAKs beyond the hundredth in a row to one request
 	LateAck              Counter // stale responses
+	RawSent, RawRcvd     Counter // frames of raw packet queue pairs
+	MadAnswered          Counter // performance management that the device itself answered
+	MadDropped           Counter // and did not: too many, or nobody could get the answer
 
 	Drops []Counter // by reason; the owner names them
 }
@@ -76,6 +79,8 @@ func (d *Device) Values(dropName func(i int) string) []Value {
 		{"rp_cnp_handled", d.RpCnpHandled.Load()}, {"rp_cnp_ignored", d.RpCnpIgnored.Load()},
 		{"sent_bytes", d.SentBytes.Load()}, {"rcvd_bytes", d.RcvdBytes.Load()},
 		{"ud_oversize", d.UDOversize.Load()}, {"rnr_loop", d.RNRLoop.Load()}, {"late_ack", d.LateAck.Load()},
+		{"raw_sent", d.RawSent.Load()}, {"raw_rcvd", d.RawRcvd.Load()},
+		{"mad_answered", d.MadAnswered.Load()}, {"mad_dropped", d.MadDropped.Load()},
 	}
 	for i := range d.Drops {
 		if n := dropName(i); n != "" {

@@ -13,8 +13,11 @@
 // answers ARP for its IPv4 addresses, and Neighbour Discovery for its IPv6 addresses and for the
 // link-local address of its MAC (EUI-64); it announces them when the link comes up, defends them
 // against other stations, and answers ICMP and ICMPv6 echo requests that arrive in one piece, so
-// that ping works. None of this is shown to the device. It gets UDP packets to port 4791 and
-// nothing else: those to an address of the NIC, and those to any multicast group.
+// that ping works. It reports the multicast groups that the device listens to (IGMPv3 and MLDv2, or
+// IGMPv2 and MLDv1 while a router asks in those) when it joins, when it leaves, and when it is asked,
+// so that a bridge with multicast snooping lets them through. None of this is shown to the device. It
+// gets UDP packets to port 4791 and nothing else: those to an address of the NIC, and those to any
+// multicast group, whatever their Ethernet address.
 //
 // For what it sends, it keeps a table of neighbours, learned from answers, and from requests that
 // others send to it. A frame for an unknown neighbour is copied and held (16 a neighbour) while
@@ -28,8 +31,8 @@
 //
 // # What it never does
 //
-// It reassembles no fragments, sends no IGMP or MLD reports (a bridge with multicast snooping and
-// a querier has to be told of groups), detects no duplicates of its own addresses before it uses
+// It reassembles no fragments, reports no membership in the groups that neighbour discovery uses (a
+// bridge with multicast snooping and an MLD querier may keep solicitations from it), detects no duplicates of its own addresses before it uses
 // them, listens to no router, uses no VLAN (a priority tag with VLAN 0 is accepted), and checks
 // no ICRC: package wire does that. It turns nothing off on the host. Malformed input is dropped
 // and counted, whatever it is.

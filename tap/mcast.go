@@ -38,7 +38,7 @@ const (
 	unsolicited     = time.Second // the second of them comes within this time
 	oldQuerier      = 260 * time.Second
 	oldResponse     = 10 * time.Second // where a query of IGMPv1 names no time
-	maxRecords      = 64               // of one report: the smallest MTU that IPv6 knows has room
+	maxRecords      = 60               // of one report: the least MTU of IPv6, 1280, has room
 	protoIGMP       = 2
 	protoHopByHop   = 0
 	ip4OptLen       = 4 // router alert
@@ -89,6 +89,7 @@ type groups struct {
 	all map[netip.Addr]*membership
 	// Those with something to send, so that others cost no time.
 	pending    map[netip.Addr]*membership
+	next       time.Time // not after the first of them is due; zero: there is none
 	old4, old6 time.Time // until then a router of the older version is taken to be there
 }
 
@@ -136,13 +137,16 @@ func (n *node) changed(m *membership, now time.Time) {
 		return
 	}
 	m.changes, m.change = robustness, now
-	n.groups.pending[m.group] = m
-	n.tickGroups(now)
+	n.tell([]*membership{m}, now)
 }
 
-// settle takes a membership that has nothing more to send out of the way.
+// settle puts a membership where it is found again when it has something to send, or out of the way.
 func (n *node) settle(m *membership) {
-	if _, ok := m.due(); ok {
+	if at, ok := m.due(); ok {
+		n.groups.pending[m.group] = m
+		if n.groups.next.IsZero() || at.Before(n.groups.next) {
+			n.groups.next = at
+		}
 		return
 	}
 	delete(n.groups.pending, m.group)
@@ -156,7 +160,7 @@ func (n *node) announceGroups(now time.Time) {
 	for _, m := range n.groups.all {
 		if !m.left && reported(m.group) {
 			m.changes, m.change = robustness, now
-			n.groups.pending[m.group] = m
+			n.settle(m)
 		}
 	}
 	n.tickGroups(now)
@@ -164,12 +168,26 @@ func (n *node) announceGroups(now time.Time) {
 
 // tickGroups sends what is due.
 func (n *node) tickGroups(now time.Time) {
-	var l []*membership
+	if n.groups.next.IsZero() || now.Before(n.groups.next) {
+		return
+	}
+	var l, later []*membership
 	for _, m := range n.groups.pending {
 		if at, ok := m.due(); ok && !at.After(now) {
 			l = append(l, m)
+		} else {
+			later = append(later, m)
 		}
 	}
+	n.groups.next = time.Time{}
+	for _, m := range later {
+		n.settle(m)
+	}
+	n.tell(l, now)
+}
+
+// tell sends what is due of some memberships.
+func (n *node) tell(l []*membership, now time.Time) {
 	slices.SortFunc(l, func(a, b *membership) int { return a.group.Compare(b.group) }) // IPv4 first
 	var r4, r6 []record
 	for _, m := range l {
@@ -209,12 +227,7 @@ func (n *node) tickGroups(now time.Time) {
 
 // groupDeadline returns when tickGroups has to be called next.
 func (n *node) groupDeadline() (at time.Time, ok bool) {
-	for _, m := range n.groups.pending {
-		if d, has := m.due(); has && (!ok || d.Before(at)) {
-			at, ok = d, true
-		}
-	}
-	return at, ok
+	return n.groups.next, !n.groups.next.IsZero()
 }
 
 // spread returns a time up to limit that differs between stations and groups, as the protocols want it random; in one
@@ -238,7 +251,7 @@ func (n *node) asked(group netip.Addr, limit time.Duration, now time.Time) {
 		if m.answer.IsZero() || at.Before(m.answer) {
 			m.answer = at
 		}
-		n.groups.pending[a] = m
+		n.settle(m)
 	}
 	n.tickGroups(now)
 }

@@ -34,9 +34,10 @@ type Tap struct {
 
 	info  atomic.Pointer[link.Info]
 	watch atomic.Pointer[func()]
-	dirty chan struct{} // Info changed
-	gone  atomic.Bool   // somebody removed the interface
-	ended atomic.Bool   // Close was called
+	other atomic.Pointer[func(frame []byte) bool] // Divert
+	dirty chan struct{}                           // Info changed
+	gone  atomic.Bool                             // somebody removed the interface
+	ended atomic.Bool                             // Close was called
 
 	// The node, its timer, and what emit uses.
 	mu      sync.Mutex
@@ -63,7 +64,10 @@ type Tap struct {
 	err     error
 }
 
-var _ link.Endpoint = (*Tap)(nil)
+var (
+	_ link.Endpoint = (*Tap)(nil)
+	_ link.Diverter = (*Tap)(nil)
+)
 
 // Open makes the interface and returns the NIC's end of it. Every error is one
 // line that names the interface and says what to do.
@@ -145,20 +149,22 @@ func (t *Tap) sendAll(fd uintptr) {
 	var path *wire.Path
 	var mac hw
 	for _, f := range t.tx {
-		if f.Packet == nil || f.Path == nil || len(f.Eth) < ethLen {
+		if f.Packet == nil || !f.Raw && (f.Path == nil || len(f.Eth) < ethLen) {
 			t.count.refused.Inc()
 			continue
 		}
-		if f.Path != path {
-			if !t.resolve(f, &mac, now) {
-				path = nil
-				continue
-			}
-			path = f.Path
-		}
-		t.putEth(f, mac)
 		iov := t.iov[:0]
-		iov = appendIovec(iov, f.Eth[:ethLen])
+		if !f.Raw {
+			if f.Path != path {
+				if !t.resolve(f, &mac, now) {
+					path = nil
+					continue
+				}
+				path = f.Path
+			}
+			t.putEth(f, mac)
+			iov = appendIovec(iov, f.Eth[:ethLen])
+		}
 		iov = appendIovec(iov, f.Net)
 		iov = appendIovec(iov, f.Head[:f.Len])
 		for _, d := range f.Data {
@@ -345,9 +351,20 @@ func (t *Tap) readAll(fd uintptr) bool {
 	return true
 }
 
+// Divert has Recv bring in other frames than RoCE packets too; see link.Diverter. Those that the NIC answers by itself
+// are answered all the same.
+func (t *Tap) Divert(f func(frame []byte) bool) {
+	if f == nil {
+		t.other.Store(nil)
+		return
+	}
+	t.other.Store(&f)
+}
+
 // sort puts RoCE packets into the batch and deals with the rest.
 func (t *Tap) sort(b *link.Batch, r *buffers) {
 	now := t.clock.Now()
+	other := t.other.Load()
 	for i := range r.n {
 		if r.lens[i] == bufLen {
 			t.count.oversize.Inc()
@@ -363,6 +380,10 @@ func (t *Tap) sort(b *link.Batch, r *buffers) {
 			t.mu.Lock()
 			f.verdict = t.node.answer(frame, f, now)
 			t.mu.Unlock()
+		}
+		if other != nil && len(frame) >= ethLen && (*other)(frame) {
+			b.Packets = append(b.Packets, link.Packet{Frame: frame, When: now, Other: true})
+			continue
 		}
 		switch f.verdict {
 		case ignored:

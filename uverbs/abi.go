@@ -35,6 +35,8 @@ const (
 	cmdModifyQP          = 26
 	cmdDestroyQP         = 27
 	cmdPostSend          = 28
+	cmdAttachMcast       = 30
+	cmdDetachMcast       = 31
 	cmdCreateSRQ         = 32
 	cmdModifySRQ         = 33
 	cmdQuerySRQ          = 34

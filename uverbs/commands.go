@@ -40,6 +40,8 @@ var commands = map[uint32]*command{
 	cmdModifyQP:          {112, 0, modifyQP},
 	cmdDestroyQP:         {16, 4, destroyQP},
 	cmdPostSend:          {24, 4, postSend},
+	cmdAttachMcast:       {24, 0, attachMcast},
+	cmdDetachMcast:       {24, 0, detachMcast},
 	cmdCreateSRQ:         {32, 16, createSRQ},
 	cmdModifySRQ:         {16, 0, modifySRQ},
 	cmdQuerySRQ:          {16, 16, querySRQ},

@@ -12,14 +12,11 @@ const queryDeviceLen = 176
 
 // What rdma_rxe reports and package device does not tell (observed, Linux 6.12).
 const (
-	pageSizeCap   = 0xFFFFF000
-	deviceCaps    = 0x1C001223C76 // rxe's device_cap_flags, those above 32 bits in the extended answer only
-	atomicHCA     = 1
-	maxResRdAtom  = 258048
-	maxMcastGrp   = 8192
-	maxMcastQP    = 56
-	maxMcastTotal = 458752
-	maxPKeys      = 64
+	pageSizeCap  = 0xFFFFF000
+	deviceCaps   = 0x1C001223C76 // rxe's device_cap_flags, those above 32 bits in the extended answer only
+	atomicHCA    = 1
+	maxResRdAtom = 258048
+	maxPKeys     = 64
 )
 
 // queryDevice answers struct ib_uverbs_query_device_resp.
@@ -40,7 +37,7 @@ func queryDevice(c *conn, _ *request, a *answer) error {
 	u32(d.MaxCQ, d.MaxCQE, d.MaxMR, d.MaxPD)
 	u32(d.MaxRdAtom, 0, maxResRdAtom, d.MaxInitRd, 0, atomicHCA)
 	u32(0, 0, d.MaxMW, 0, 0) // ee, rdd, mw, raw ipv6, raw ethertype
-	u32(maxMcastGrp, maxMcastQP, maxMcastTotal, d.MaxAH, 0, 0)
+	u32(device.MaxMcastGrp, device.MaxMcastQP, device.MaxMcastTotal, d.MaxAH, 0, 0)
 	u32(d.MaxSRQ, d.MaxSRQWR, d.MaxSRQSGE)
 	b = le.AppendUint16(b, maxPKeys)
 	b = append(b, uint8(d.AckDelay), uint8(d.Ports), 0, 0, 0, 0)

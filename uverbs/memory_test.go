@@ -308,6 +308,10 @@ func TestProcess(t *testing.T) {
 			}
 		}
 	}
+	e := []transport.Extent{{VA: 1 << 63, Buf: make([]byte, 8)}}
+	if err := (region{file, addressOf(m) - 1<<63}).WriteV(e); err != nil || e[0].VA != 1<<63 {
+		t.Errorf("%v, the address is 0x%x", err, e[0].VA)
+	}
 	// Words are updated one at a time.
 	add := func(n uint64) func(uint64) (uint64, bool) {
 		return func(old uint64) (uint64, bool) { return old + n, true }

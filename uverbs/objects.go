@@ -99,7 +99,8 @@ type completionQueue struct {
 type queuePair struct {
 	counted
 	*device.QP
-	sq, rq span
+	sq, rq   span
+	attached map[attachment]struct{} // multicast groups
 }
 
 type sharedReceives struct {

@@ -203,14 +203,13 @@ func (p *program) record(kind, seq, arg uint32, body []byte, fds ...int) error {
 
 // reply is an answer of the daemon.
 type reply struct {
-	errno   syscall.Errno
-	addr    uint64
-	b       []byte
-	fd      int
-	fdAt    int
-	fdID    uint32
-	hint    string
-	hasMore bool
+	errno syscall.Errno
+	addr  uint64
+	b     []byte
+	fd    int
+	fdAt  int
+	fdID  uint32
+	hint  string
 }
 
 // answer receives an answer.
@@ -579,13 +578,12 @@ type qp_ struct {
 }
 
 type qpInit struct {
-	typ            device.QPType
-	scq, rcq       *cq_
-	send, recv     int
-	ssge, rsge     int
-	inline         int
-	sigAll         bool
-	wantSQ, wantRQ int // what the mapped rings hold; 0: not checked
+	typ        device.QPType
+	scq, rcq   *cq_
+	send, recv int
+	ssge, rsge int
+	inline     int
+	sigAll     bool
 }
 
 func qpCommand(pd uint32, user uint64, in qpInit) structure {
@@ -638,7 +636,7 @@ func (q *qp_) rtrStruct(peer *qp_) structure {
 
 func (q *qp_) rtsStruct() structure {
 	return q.modifyStruct(device.StateRTS, device.AttrState|device.AttrTimeout|device.AttrRetryCnt|device.AttrRNRRetry|device.AttrSQPSN|device.AttrMaxRdAtomic).
-		put("timeout", 10).put("retry_cnt", 7).put("rnr_retry", 7).put("sq_psn", uint64(q.num&0xFFFF)).put("max_rd_atomic", 4)
+		put("timeout", 18).put("retry_cnt", 7).put("rnr_retry", 7).put("sq_psn", uint64(q.num&0xFFFF)).put("max_rd_atomic", 4)
 }
 
 // connect takes both to RTS.

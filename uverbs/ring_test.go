@@ -349,11 +349,10 @@ func TestCompletion(t *testing.T) {
 	}
 }
 
-// hostile drives a ring over bytes that a program writes at any time.
+// hostileRing drives a ring over bytes that a program writes at any time.
 type hostileRing struct {
-	mask  int
-	step  func() int // what was done: how many are outstanding
-	check func()
+	mask int
+	step func() int // it returns how many are outstanding
 }
 
 func hostileSend(tb testing.TB, n, sge int) (hostileRing, queue) {
@@ -419,6 +418,29 @@ func TestHostileRings(t *testing.T) {
 		r.Push(&device.WC{ID: 1})
 		if !bytes.Equal(rest, q.b[end:]) {
 			t.Fatal("a completion outside the ring")
+		}
+	}
+}
+
+// A producer index beyond the mask counts within it: the daemon takes that many requests, whatever is in the
+// slots, and then waits.
+func TestIndexJumps(t *testing.T) {
+	for _, v := range []uint32{1, 7, 8, 9, 15, 1 << 31, 1<<31 + 3, ^uint32(0)} {
+		r, q := newTestRecvRing(t, 7, 1)
+		*q.word("producer_index") = v
+		var wr device.RecvWR
+		if n := r.Len(); n != int(v&7) {
+			t.Errorf("index 0x%x: %d receives", v, n)
+		}
+		for i := range 2 {
+			n := 0
+			for n < 100 && r.Fetch(&wr) {
+				n++
+				r.Retire(1)
+			}
+			if want := int(v&7) * (1 - i); n != want {
+				t.Errorf("index 0x%x: %d requests, want %d", v, n, want)
+			}
 		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -130,7 +131,6 @@ func traffic(r *rand.Rand, a, b *side) {
 // A program that does not read its answers holds up nobody, and the server can be closed.
 func TestAnswersNotRead(t *testing.T) {
 	d := newDaemon(t)
-	before := inUse(t)
 	p := d.open(how{})
 	done := make(chan struct{})
 	go func() {
@@ -140,7 +140,6 @@ func TestAnswersNotRead(t *testing.T) {
 	}()
 	a, b := pair(d, page)
 	exchange(t, a, b)
-	_ = before
 	d.close()
 	<-done
 	if _, err := os.Stat(d.path); !errors.Is(err, fs.ErrNotExist) {
@@ -399,7 +398,7 @@ func TestTree(t *testing.T) {
 	for i := range device.GIDTableLen {
 		n := ib + "ports/1/gid_attrs/"
 		g, _ := d.dev.QueryGID(1, i)
-		if typ := read(n + "types/" + itoa(i)); typ != "RoCE v2" {
+		if typ := read(n + "types/" + strconv.Itoa(i)); typ != "RoCE v2" {
 			t.Errorf("type of %d: %q", i, typ)
 		}
 		p, _ := d.dev.QueryPort(1)
@@ -407,10 +406,10 @@ func TestTree(t *testing.T) {
 		if g.IsZero() {
 			want = ""
 		}
-		if dev := read(n + "ndevs/" + itoa(i)); dev != want {
+		if dev := read(n + "ndevs/" + strconv.Itoa(i)); dev != want {
 			t.Errorf("device of %d: %q", i, dev)
 		}
-		if got := read(ib + "ports/1/gids/" + itoa(i)); got != gidText(g) {
+		if got := read(ib + "ports/1/gids/" + strconv.Itoa(i)); got != gidText(g) {
 			t.Errorf("GID %d: %q", i, got)
 		}
 	}
@@ -426,7 +425,7 @@ func TestTree(t *testing.T) {
 	want := "0000:0000:0000:0000:0000:ffff:0a07:0001"
 	eventually(t, "the new GID is not there", func() bool {
 		for i := range device.GIDTableLen {
-			if read(ib+"ports/1/gids/"+itoa(i)) == want {
+			if read(ib+"ports/1/gids/"+strconv.Itoa(i)) == want {
 				return read(ib+"ports/1/state") == "1: DOWN" && read(ib+"ports/1/phys_state") == "3: Disabled"
 			}
 		}
@@ -445,13 +444,6 @@ func TestTree(t *testing.T) {
 	if err != nil {
 		t.Error(err)
 	}
-}
-
-func itoa(i int) string {
-	if i < 10 {
-		return string(rune('0' + i))
-	}
-	return itoa(i/10) + itoa(i%10)
 }
 
 // Modes are what was asked for, whatever the umask.

@@ -3,6 +3,7 @@ package cases
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -191,4 +192,11 @@ func (c *conn) bind(w *device.MW, mr *device.MR, off, n int, a device.Access) {
 func (c *conn) inv(key uint32) {
 	c.t.Helper()
 	c.local(device.SendWR{Op: device.OpLocalInv, Imm: key}, "SUCCESS LOCAL_INV 0")
+}
+
+// sortWords puts the words of a line into alphabetical order.
+func sortWords(s string) string {
+	w := strings.Fields(s)
+	slices.Sort(w)
+	return strings.Join(w, " ")
 }

@@ -19,7 +19,9 @@ func TestOpsAtomicExecuted(t *testing.T) {
 	const top = 0x8000_8000_8000_8000
 	type frame func(psn uint32, va uint64, key uint32) *peer.Frame
 	cswap := func(cmp, swap uint64) frame {
-		return func(psn uint32, va uint64, key uint32) *peer.Frame { return peer.CmpSwap(nicQP, psn, va, key, cmp, swap) }
+		return func(psn uint32, va uint64, key uint32) *peer.Frame {
+			return peer.CmpSwap(nicQP, psn, va, key, cmp, swap)
+		}
 	}
 	fadd := func(add uint64) frame {
 		return func(psn uint32, va uint64, key uint32) *peer.Frame { return peer.FetchAdd(nicQP, psn, va, key, add) }

@@ -586,7 +586,7 @@ func TestSilentDrops(t *testing.T) {
 		{"reserved bits", func(f *peer.Frame) { f.Resv6, f.Resv7 = 63, 127 }},
 		{"FECN and BECN", func(f *peer.Frame) { f.FECN, f.BECN = true, true }},
 		{"any source port and TTL", func(f *peer.Frame) { f.SrcPort, f.TTL = 7, 1 }},
-		{"congestion experienced", func(f *peer.Frame) { f.TOS = 3 }},
+		{"capable of ECN", func(f *peer.Frame) { f.TOS = 2 }}, // marked: TestCongestionNotification
 		{"trailing bytes", func(f *peer.Frame) { f.Trailer = make([]byte, 18) }},
 		{"IP ID", func(f *peer.Frame) { f.ID = 0xBEEF }},
 		{"DF clear", func(f *peer.Frame) { f.DF = false }},

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -185,7 +186,21 @@ func (l *execLab) playAll(t *testing.T, matches []match) {
 	}
 }
 
+// play plays a match. When the tool itself was at fault it does so again.
 func (l *execLab) play(t testing.TB, m match) {
+	t.Helper()
+	const attempts = 4
+	for range attempts {
+		fault := l.attempt(t, m)
+		if fault == "" {
+			return
+		}
+		t.Logf("again, because %s", fault)
+	}
+	t.Errorf("%d attempts", attempts)
+}
+
+func (l *execLab) attempt(t testing.TB, m match) (fault string) {
 	t.Helper()
 	gid := "-g"
 	if strings.HasPrefix(m.argv[0], "ib_") {
@@ -210,20 +225,48 @@ func (l *execLab) play(t testing.TB, m match) {
 	s := start(t, serverOptions, server...)
 	s.WaitListen(18515)
 	c := start(t, clientOptions, append(client, l.tcp[m.server])...)
+	if m.argv[0] == "ib_send_lat" && slices.Contains(m.argv, "-e") {
+		select {
+		case <-c.done:
+		case <-time.After(patience):
+			// It has one completion channel for two completion queues, takes the event of one for that of the other, and
+			// sooner or later waits for one that it has had: within some hundred messages also between two programs on the
+			// kernel's device.
+			c.Stop(syscall.SIGKILL, patience)
+			if s.running() {
+				s.Stop(syscall.SIGKILL, patience)
+			}
+			return "ib_send_lat -e waits for an event that it has had"
+		}
+	}
 	cr := c.Wait(2 * time.Minute)
 	if cr.Code != 0 {
 		time.Sleep(time.Second) // what the server says of it
-		t.Fatalf("%v\n%v\nsoftnic: %v", cr, s.result(), l.counters(t))
+	} else {
+		s.Wait(patience)
 	}
-	sr := s.Wait(patience)
-	if sr.Code != 0 {
-		t.Fatal(sr)
+	sr := s.result()
+	if cr.Code != 0 || sr.Code != 0 {
+		if miscalibrated(sr) || miscalibrated(cr) {
+			if s.running() {
+				s.Stop(syscall.SIGKILL, patience)
+			}
+			return "perftest could not tell how fast the processor's clock is"
+		}
+		t.Fatalf("%v\n%v\nsoftnic: %v", cr, sr, l.counters(t))
 	}
 	m.judge(t, sr, cr)
 	quietTools(t, l.dev.Counters(t).Since(before))
 	if after := complaints(t); len(after) > len(kernel) {
 		t.Errorf("the kernel complains: %s", strings.Join(after[len(kernel):], "\n"))
 	}
+	return ""
+}
+
+// miscalibrated reports whether perftest gave up since its clock did not run evenly, as happens in an emulator that is
+// not given its time.
+func miscalibrated(r result) bool {
+	return strings.Contains(r.Stdout+r.Stderr, "Correlation coefficient r^2")
 }
 
 // judge holds what the programs of a match printed against what they were to do.
@@ -367,7 +410,7 @@ func TestExecPerftest(t *testing.T) {
 		l.playAll(t, bothRoles(
 			"ib_send_bw -n 100 -e -s 4096",
 			"ib_read_bw -n 20 -e",
-			"ib_send_lat -n 50 -e",
+			"ib_send_lat -n 20 -e",
 			"ib_read_lat -n 50 -e",
 		))
 		l.stop(t)

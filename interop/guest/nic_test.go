@@ -80,6 +80,8 @@ type still struct{ link.Endpoint }
 
 func (still) Watch(func()) {}
 
+func (s still) Unwrap() link.Endpoint { return s.Endpoint }
+
 // openUDP makes a softnic in UDP mode on an address of another network namespace.
 func openUDP(t testing.TB, netns string, addr netip.Addr, name string) *nic {
 	t.Helper()

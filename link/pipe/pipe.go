@@ -146,6 +146,8 @@ func (e *End) Send(frames []*link.Frame) error {
 			e.lost.Inc()
 		case e.other == nil:
 			e.raw.Put(0, f.AppendTo)
+		case e.other.hide && f.Raw: // nothing for a UDP socket
+			e.other.lost.Inc()
 		case e.other.hide:
 			e.other.in.Put(len(f.Net), func(dst []byte) []byte {
 				dst = f.AppendIP(dst)

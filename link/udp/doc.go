@@ -10,6 +10,12 @@
 //
 // The flow label of IPv6, which the ICRC does not cover either, is always sent as 0.
 //
+// A multicast group that the device listens to has a socket of its own, bound to the group and a member on the interface
+// of the NIC's address, because Linux gives multicast to no socket that is bound to an address of the host. Several NICs
+// of one host may listen to one group and hear each other; the loopback interface brings every datagram to all of them
+// once, the sender too (whose copy is dropped: the port has its own loop), whatever IP_MULTICAST_LOOP says. IPv6 has no
+// multicast on the loopback interface. All of that was measured on Linux 6.18.
+//
 // The package never routes, never resolves neighbours and never fragments: the host does
 // the first two, and what exceeds the MTU is not sent. On other systems than
 // Linux it uses a plain socket, and how the host numbers its packets stays

@@ -235,14 +235,14 @@ func (r *requester) local(w *wqe) bool {
 // sendPacket emits the next packet of w; false when it must wait.
 func (r *requester) sendPacket(now transport.Time, w *wqe) bool {
 	a := r.m.Attr
+	flight := r.next.Sub(r.una)
+	if flight >= r.window || flight >= maxOutstanding {
+		return false // responses that were asked for fill the window too
+	}
 	if w.isRead() {
 		r.sendRead(w)
 		r.sent1(now, w, w.packets-w.got)
 		return true
-	}
-	flight := r.next.Sub(r.una)
-	if flight >= r.window || flight >= maxOutstanding {
-		return false
 	}
 	if w.asks() {
 		if st := r.sendAsk(w); st != transport.StatusSuccess {

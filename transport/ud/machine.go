@@ -9,11 +9,14 @@ import (
 // GRHLen is the length of the area before the payload of a received datagram.
 const GRHLen = 40
 
+// GSIQKey is the Q_Key of every QP1 (IB_QP1_QKEY of rdma/ib_mad.h).
+const GSIQKey = 0x80010000
+
 // txHigh is the length of the transmit list at which the machine stops
 // emitting until the list was sent.
 const txHigh = 64
 
-// Config is what a machine is made of. All fields are needed.
+// Config is what a machine is made of. All fields but GSI are needed.
 type Config struct {
 	Attr     *transport.Attr // PathMTU is the port's active MTU
 	Host     transport.Host
@@ -21,6 +24,7 @@ type Config struct {
 	SQ       transport.SendQueue
 	Recv     *transport.RecvContext
 	Counters *transport.Counters
+	GSI      bool // QP1: GSIQKey is sent and expected, whatever else is set
 }
 
 // Machine is an unreliable datagram queue pair.
@@ -132,13 +136,17 @@ func (m *Machine) emit(s *send) transport.Status {
 		op = bth.UDSendOnlyImm
 	}
 	qkey := s.wr.RemoteQKey
-	if qkey&(1<<31) != 0 {
+	switch {
+	case m.GSI:
+		qkey = GSIQKey
+	case qkey&(1<<31) != 0:
 		qkey = m.Attr.QKey // privileged Q_Key rule, roce.md B.2
 	}
 	t.Path, t.Len, t.Pad = m.Host.PathOf(s.wr.AH), op.Info().Len, -t.Size&3
 	bth.BTH(t.Head[:]).Encode(&bth.Fields{
 		Opcode: op, Solicited: s.wr.Flags&transport.Solicited != 0, MigReq: m.Attr.MigReq, Pad: t.Pad,
 		PKey: m.Attr.PKey, DestQP: s.wr.RemoteQPN, PSN: m.psn,
+		AckReq: m.GSI, // nobody heeds it; rxe sets it, roce.md B.2
 	})
 	ext := t.Head[bth.Len:t.Len]
 	bth.DETH(ext).Put(qkey, m.Attr.QPN)
@@ -194,12 +202,37 @@ func (m *Machine) Receive(now transport.Time, v *wire.View) wire.Fault {
 		return wire.ReservedOpcode
 	}
 	d := bth.DETH(v.Header(bth.HDETH))
-	if d.QKey() != m.Attr.QKey {
+	if d.QKey() != m.qkey() {
 		return wire.QKey
 	}
 	if v.BTH().Pad() != -len(v.Payload)&3 {
 		return wire.Malformed
 	}
+	wc := transport.WC{Op: transport.WCRecv, Flags: transport.WCGRH, SrcQP: d.SrcQP()}
+	if h := v.Header(bth.HImmDt); h != nil {
+		wc.Imm, wc.Flags = bth.ImmDt(h).Data(), wc.Flags|transport.WCWithImm
+	}
+	return m.take(now, v.IP(), v.Payload, wc, v.BTH().Solicited())
+}
+
+// qkey returns the Q_Key that is expected.
+func (m *Machine) qkey() uint32 {
+	if m.GSI {
+		return GSIQKey
+	}
+	return m.Attr.QKey
+}
+
+// Deliver receives a datagram that was on no wire: there is no GRH, and its area is zero.
+func (m *Machine) Deliver(now transport.Time, payload []byte, src uint32) wire.Fault {
+	if !m.Attr.State.Receives() {
+		return wire.QPState
+	}
+	return m.take(now, nil, payload, transport.WC{Op: transport.WCRecv, SrcQP: src}, false)
+}
+
+// take stores a datagram into the next receive and completes it with wc.
+func (m *Machine) take(now transport.Time, ip, payload []byte, wc transport.WC, solicited bool) wire.Fault {
 	if !m.held {
 		if !m.Recv.Queue.Fetch(&m.recv) {
 			m.Counters.OutOfBuffer.Inc()
@@ -207,10 +240,10 @@ func (m *Machine) Receive(now transport.Time, v *wire.View) wire.Fault {
 		}
 		m.held = true
 	}
-	if uint64(len(v.Payload))+GRHLen > transport.SGELen(m.recv.SGE) {
+	if uint64(len(payload))+GRHLen > transport.SGELen(m.recv.SGE) {
 		return wire.TooLong // the receive stays for the next one
 	}
-	st := m.store(v)
+	st := m.store(ip, payload)
 	if st != transport.StatusSuccess {
 		m.Counters.RespCqeError.Inc()
 		m.finish(transport.WC{Status: st}, false)
@@ -219,11 +252,8 @@ func (m *Machine) Receive(now transport.Time, v *wire.View) wire.Fault {
 		return wire.LocalMemory
 	}
 	m.Counters.RDMARecvs.Inc()
-	wc := transport.WC{Op: transport.WCRecv, Flags: transport.WCGRH, ByteLen: uint32(GRHLen + len(v.Payload)), SrcQP: d.SrcQP()}
-	if h := v.Header(bth.HImmDt); h != nil {
-		wc.Imm, wc.Flags = bth.ImmDt(h).Data(), wc.Flags|transport.WCWithImm
-	}
-	if !m.finish(wc, v.BTH().Solicited()) {
+	wc.ByteLen = uint32(GRHLen + len(payload))
+	if !m.finish(wc, solicited) {
 		m.Host.Raise(transport.EventQPFatal)
 		m.Host.Failed(transport.Err)
 		m.Flush(now)
@@ -233,14 +263,13 @@ func (m *Machine) Receive(now transport.Time, v *wire.View) wire.Fault {
 
 // store writes GRH area and payload. Over IPv4 the area is 20 zero bytes and the
 // IPv4 header as received, over IPv6 the IPv6 header (roce.md B.10).
-func (m *Machine) store(v *wire.View) transport.Status {
-	ip := v.IP()
+func (m *Machine) store(ip, payload []byte) transport.Status {
 	clear(m.area[:])
 	copy(m.area[GRHLen-len(ip):], ip)
 	if st := transport.Scatter(m.Host, m.recv.SGE, 0, m.area[:], &m.scr); st != transport.StatusSuccess {
 		return st
 	}
-	return transport.Scatter(m.Host, m.recv.SGE, GRHLen, v.Payload, &m.scr)
+	return transport.Scatter(m.Host, m.recv.SGE, GRHLen, payload, &m.scr)
 }
 
 // finish completes the receive that is held; false if the completion was lost

@@ -327,3 +327,6 @@ func (e *endpoint) Counters() []stats.Value {
 	}
 	return nil
 }
+
+// Unwrap implements link.Wrapper: multicast, and what else the link can do.
+func (e *endpoint) Unwrap() link.Endpoint { return e.Endpoint }

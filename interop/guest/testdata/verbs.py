@@ -4,6 +4,7 @@ verbs_test.go speaks to it. It knows no test: what is created, posted and expect
 script serves the kernel's driver and, started through softnic exec, softnic itself. Objects are named by the numbers
 that their creation returned. An answer is {"error": text, "errno": n} when a verb has failed.
 """
+import ctypes
 import json
 import os
 import select
@@ -37,6 +38,20 @@ STATES = {"RESET": e.IBV_QPS_RESET, "INIT": e.IBV_QPS_INIT, "RTR": e.IBV_QPS_RTR
 def descriptors():
     # All but the one that reads the folder.
     return {int(n) for n in os.listdir("/proc/self/fd") if os.path.lexists("/proc/self/fd/" + n)}
+
+
+def pointer(qp):
+    """The struct ibv_qp of a pyverbs QP, which keeps it to itself: the word of it that points to one with its number."""
+    with open("/proc/self/mem", "rb", 0) as memory:
+        for at in range(id(qp), id(qp) + type(qp).__basicsize__, 8):
+            memory.seek(at)
+            word = int.from_bytes(memory.read(8), "little")
+            try:
+                memory.seek(word + 52)
+                if int.from_bytes(memory.read(4), "little") == qp.qp_num:
+                    return word
+            except (OSError, ValueError, OverflowError):
+                pass
 
 
 class Agent:
@@ -144,10 +159,30 @@ class Agent:
         cq.ack_events(1)
         return {"event": True}
 
+    def mcast(self, qp, group, attach):
+        """ibv_attach_mcast or ibv_detach_mcast, which pyverbs has not."""
+        lib = ctypes.CDLL("libibverbs.so.1")
+        verb = lib.ibv_attach_mcast if attach else lib.ibv_detach_mcast
+        gid = socket.inet_pton(socket.AF_INET6, group)
+        code = verb(ctypes.c_void_p(pointer(self.objects[qp][0])), ctypes.c_char_p(gid), ctypes.c_uint16(0))
+        if code:
+            return {"error": "ibv_attach_mcast" if attach else "ibv_detach_mcast", "errno": code}
+
     def query(self, qp):
         attr, _ = self.objects[qp][0].query(0xffffff & ~e.IBV_QP_ALT_PATH)
         return {"state": {v: k for k, v in STATES.items()}[attr.qp_state],
                 "sq_psn": attr.sq_psn, "rq_psn": attr.rq_psn}
+
+    def join(self, group, netdev):
+        """Has the host's IP stack join a group on an interface, as rdma_cm does."""
+        packed, index = socket.inet_pton(socket.AF_INET6, group), socket.if_nametoindex(netdev)
+        if packed.startswith(bytes(10) + b"\xff\xff"):
+            member = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+            member.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, packed[12:] + bytes(4) + index.to_bytes(4, "little"))
+        else:
+            member = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+            member.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_JOIN_GROUP, packed + index.to_bytes(4, "little"))
+        self.keep(member)
 
     def destroy(self, id):
         for obj in self.objects[id]:

@@ -1,0 +1,252 @@
+package rules
+
+import (
+	"hash/maphash"
+	"net/netip"
+	"time"
+
+	"github.com/softnic/softnic/wire"
+	"github.com/softnic/softnic/wire/bth"
+)
+
+// Direction says where a packet was seen.
+type Direction uint8
+
+// The directions.
+const (
+	Unknown Direction = iota // somewhere between sender and receiver
+	Tx                       // at its sender, as it left or would have left
+	Rx                       // at its receiver, as it came in
+)
+
+// Fate says what the capture knows of what became of a packet.
+type Fate uint8
+
+// The fates.
+const (
+	Passed  Fate = iota // nothing special
+	Dropped             // the receiver did not accept it, Packet.Fault says why
+	Lost                // dropped on purpose, by impairment, where it was seen
+	Held                // held back on purpose: it is in the capture again when it goes on
+	Copied              // made on purpose: a copy of a packet that has passed
+)
+
+// Packet is one packet of a capture.
+type Packet struct {
+	Number uint64 // as the capture counts
+	Time   int64  // ns since any moment; never goes back
+	Dir    Direction
+	Iface  int        // which interface of the capture saw it
+	Fate   Fate       // what became of it
+	Fault  wire.Fault // why the receiver dropped it (Dropped), or why View could not be filled
+	Cut    bool       // the capture has only the beginning of it
+	View   *wire.View // valid during the call only
+}
+
+// Completeness says whether a packet that is not in the capture did not pass the place
+// where it was made.
+type Completeness uint8
+
+// Completeness of a capture.
+const (
+	Auto       Completeness = iota // complete for packets that have a direction
+	Complete                       // it lost nothing
+	Incomplete                     // it may have lost packets
+)
+
+// Attr is what was agreed for the requests of one end of a connection. Zero is unknown.
+type Attr struct {
+	Depth    int // READs and atomics unanswered; -1: none
+	Timeout  int // local ACK timeout code; -1: no timer
+	RetryCnt int // retries; -1: none
+}
+
+// End is one end of a connection.
+type End struct {
+	Addr netip.Addr
+	QPN  uint32
+	Attr Attr // of the requests that it sends
+}
+
+// Connection is what is known of a connection.
+type Connection struct {
+	A, B End
+	MTU  int // path MTU in bytes; 0: unknown
+}
+
+// Options are the settings of a checker. The zero value is fine.
+type Options struct {
+	Connections []Connection  // what is known beforehand
+	Default     Attr          // for all other connections, and where those have zeros
+	Capture     Completeness  // whether the capture lost packets
+	Unruly      bool          // the network before the place of the capture may reorder or double packets
+	NoICRC      bool          // do not compute the ICRC
+	CNPInterval time.Duration // least time between two CNPs to one address; 0: unknown
+	Slack       time.Duration // how exact timers are taken, beside what the place of the capture makes unsure
+	Examples    int           // violations told per rule; 0: 20
+	// Conversations and Packets bound the memory: queue pairs that packets go to, and
+	// request packets remembered in all. 0: 4096 and 262,144 (about 30 MB).
+	Conversations, Packets int
+}
+
+const (
+	// inFlight is how long a packet may be on its way through the sending host: what it
+	// sends so soon after an answer was captured may not have known the answer.
+	inFlight = int64(time.Millisecond)
+	// wayBehind bounds the same where the capture was made on the way, round trip included.
+	wayBehind = 10 * int64(time.Millisecond)
+)
+
+// Checker judges packets. It is not safe for concurrent use.
+type Checker struct {
+	o       Options
+	seed    maphash.Seed
+	tally   [Count]tally
+	p       *Packet // under judgement
+	flows   map[flowKey]*flow
+	pairs   map[pairKey]*pair
+	known   map[endKey]known
+	hosts   map[netip.Addr]bool // where the capture was made
+	cm      cmState
+	lru     flow       // head of the list of flows, the latest used first
+	wrong   [16]uint64 // packets that were wrong by themselves
+	wrongAt int
+	records int // room left for remembered packets, over all flows
+}
+
+// New returns a checker.
+func New(o Options) *Checker {
+	if o.Examples == 0 {
+		o.Examples = 20
+	}
+	if o.Conversations <= 0 {
+		o.Conversations = 4096
+	}
+	if o.Packets <= 0 {
+		o.Packets = 1 << 18
+	}
+	c := &Checker{
+		o: o, seed: maphash.MakeSeed(), records: o.Packets,
+		flows: map[flowKey]*flow{}, pairs: map[pairKey]*pair{}, known: map[endKey]known{}, hosts: map[netip.Addr]bool{},
+	}
+	c.lru.newer, c.lru.older = &c.lru, &c.lru
+	for i := range o.Connections {
+		c.learnConnection(&o.Connections[i])
+	}
+	return c
+}
+
+// Add judges the next packet, in order of time. Of packets with the same time
+// those received come first: what a host sends may follow from them.
+func (c *Checker) Add(p *Packet) {
+	c.p = p
+	defer func() { c.p = nil }()
+	v := p.View
+	if v == nil || !c.wellFormed(p) {
+		return
+	}
+	if !c.goodICRC(p) {
+		return
+	}
+	c.pad(v)
+	b := v.BTH()
+	op := b.Opcode()
+	switch op.Service() {
+	case bth.CNP:
+		c.cnp(p)
+		return
+	case bth.UD:
+		c.datagram(p)
+		return
+	case bth.RC, bth.UC, bth.XRC:
+	default:
+		return // RD is not carried over RoCE
+	}
+	c.marked(p)
+	f := c.flow(flowKey{v.Src(), v.Dst(), b.DestQP(), op.Service()})
+	sent, arrived := c.sighting(f, p)
+	if v.Info.Has(bth.Response) {
+		c.response(f, sent, arrived)
+		return
+	}
+	if sent {
+		c.request(f)
+	}
+	if arrived && op.Service() != bth.UC {
+		c.arrival(f)
+	}
+}
+
+// sighting says what a packet tells: that its sender has sent it, that its receiver got
+// it, both (between the two, as long as there is nothing better), or nothing new.
+func (c *Checker) sighting(f *flow, p *Packet) (sent, arrived bool) {
+	c.fingerprint(f, p)
+	switch p.Dir {
+	case Tx:
+		if !f.hasTx {
+			c.captured(f.key.src)
+			f.hasTx = true
+		}
+		again := p.Fate == Copied || p.Fate != Held && f.wasHeld(&f.heldTx)
+		if p.Fate == Held {
+			f.hold(&f.heldTx)
+		}
+		gone := p.Fate == Lost || p.Fate == Held || p.Fate == Dropped
+		return !again && p.Fate != Dropped, !gone && !f.hasRx
+	case Rx:
+		if !f.hasRx {
+			c.captured(f.key.dst)
+			f.hasRx = true
+		}
+		again := p.Fate == Copied || p.Fate != Held && f.wasHeld(&f.heldRx)
+		if p.Fate == Held {
+			f.hold(&f.heldRx)
+		}
+		return !again && !f.hasTx, p.Fate == Passed || p.Fate == Copied || p.Fate == Dropped && reached(p.Fault)
+	}
+	if f.seenTwice(p) {
+		return false, false
+	}
+	return !f.hasTx, !f.hasRx
+}
+
+// captured notes that the capture was made at a host: what comes to it or leaves it is seen
+// there, also by flows of which nothing was seen yet.
+func (c *Checker) captured(host netip.Addr) {
+	if c.hosts[host] {
+		return
+	}
+	if len(c.hosts) >= maxKnown {
+		clear(c.hosts)
+	}
+	c.hosts[host] = true
+	for _, f := range c.flows {
+		f.hasTx = f.hasTx || f.key.src == host
+		f.hasRx = f.hasRx || f.key.dst == host
+	}
+}
+
+// reached reports whether a packet that was dropped for f had reached the engine.
+func reached(f wire.Fault) bool { return f >= wire.NoReceive && f != wire.Impaired }
+
+// whole reports whether the capture has all packets of the kind of the one at hand that passed.
+func (c *Checker) whole() bool {
+	switch c.o.Capture {
+	case Complete:
+		return true
+	case Incomplete:
+		return false
+	}
+	return c.p.Dir != Unknown
+}
+
+// wholeFlow is whole for another flow than that of the packet at hand.
+func (c *Checker) wholeFlow(f *flow) bool {
+	switch c.o.Capture {
+	case Complete:
+		return true
+	case Incomplete:
+		return false
+	}
+	return f.hasTx || f.hasRx
+}
