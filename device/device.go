@@ -397,13 +397,10 @@ func (d *Device) receive(b *link.Batch) {
 // an engine: a reserved opcode does, because RC answers it with a NAK.
 func engineWants(f wire.Fault) bool { return f == wire.OK || f == wire.ReservedOpcode }
 
-// mine checks the destination address; it sets the fault.
+// mine reports whether the destination is an address of the device.
 func (d *Device) mine(p *link.Packet) bool {
-	if _, ok := d.gids.Load().index[p.View.Dst()]; !ok {
-		p.Fault = wire.NoAddress
-		return false
-	}
-	return true
+	_, ok := d.gids.Load().index[p.View.Dst()]
+	return ok
 }
 
 // route finds the queue pair of a packet, or sets the fault. A packet to a multicast group it delivers.
@@ -412,6 +409,7 @@ func (d *Device) route(p *link.Packet) *QP {
 		return nil
 	}
 	if !d.mine(p) {
+		p.Fault = wire.NoAddress
 		d.fanOut(p)
 		return nil
 	}

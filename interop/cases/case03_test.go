@@ -179,7 +179,7 @@ func TestCase03_ICRCOverIPv4Rx(t *testing.T) {
 				if ch.vector == "V2" {
 					n = 1
 				}
-				sameList(t, "frames", briefs(got), []string{"ACKNOWLEDGE " + map[int]string{0: "000000", 1: "ffffff"}[n] + " 1f m1"})
+				sameList(t, "frames", briefs(answers(got)), []string{"ACKNOWLEDGE " + map[int]string{0: "000000", 1: "ffffff"}[n] + " 1f m1"})
 				c.received("1 SUCCESS RECV " + map[int]string{0: "0", 1: "1"}[n])
 				if n == 1 {
 					want(t, "payload", mr.Bytes()[0], 0x5A)

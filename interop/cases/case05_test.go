@@ -90,7 +90,7 @@ func TestCase05_ICRCOverIPv6(t *testing.T) {
 				}
 				// The answer's ICRC is checked by take, and its PSN is beyond the sign bit of
 				// 24-bit arithmetic.
-				l.emits("ACKNOWLEDGE 7fffff 1f m1")
+				sameList(t, "frames", briefs(answers(l.take())), []string{"ACKNOWLEDGE 7fffff 1f m1"})
 				c.received("1 SUCCESS RECV 2")
 				wantBytes(t, "payload", mr.Bytes()[:2], []byte("hi"))
 			})

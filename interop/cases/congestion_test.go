@@ -1,6 +1,7 @@
 package cases
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -9,6 +10,11 @@ import (
 )
 
 const ceMark = 3 // ECN field: congestion experienced
+
+// answers are the frames that are no congestion notifications: all ones in the TOS are also a mark.
+func answers(l []*peer.Frame) []*peer.Frame {
+	return slices.DeleteFunc(l, func(f *peer.Frame) bool { return f.Op == peer.OpCNP })
+}
 
 func marked(f *peer.Frame) *peer.Frame {
 	f.TOS |= ceMark

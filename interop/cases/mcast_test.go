@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"testing"
+	"time"
 
 	"github.com/softnic/softnic/device"
 	"github.com/softnic/softnic/interop/peer"
@@ -124,6 +125,26 @@ func TestMulticastReceived(t *testing.T) {
 			}
 		}
 	}
+}
+
+// In one batch with others, before and behind: each packet has its own verdict.
+func TestMulticastAmongOthers(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		l := newLab(t, labConfig{Latency: time.Millisecond})
+		u, _ := l.listener(qkey, group4)
+		one := func() *peer.Frame { return peer.UDSend(udQP, 0, qkey, peerUD, nil) }
+		all := func() *peer.Frame { return peer.UDSend(groupQP, 0, qkey, peerUD, []byte("all!")).With(func(f *peer.Frame) { f.Dst = group4 }) }
+		for _, f := range []*peer.Frame{
+			one(), all(), one(), all().With(func(f *peer.Frame) { f.DestQP = udQP }), one(),
+			all().With(func(f *peer.Frame) { f.Dst = group4.Next(); f.DestQP = udQP }), all(), all(), one(),
+		} {
+			l.p.Send(t, f)
+		}
+		l.emits()
+		u.received("0 SUCCESS RECV 40", "1 SUCCESS RECV 44", "2 SUCCESS RECV 40", "3 SUCCESS RECV 40", "4 SUCCESS RECV 44", "5 SUCCESS RECV 44", "6 SUCCESS RECV 40")
+		want(t, "drops", l.drops(), "no-address=1 no-qp=1")
+		l.counts("rcvd_pkts=9")
+	})
 }
 
 // Detach, and what stays: one member goes, then the other, and the group is nobody's.

@@ -10,6 +10,10 @@ const (
 	saved     = "transport/rc/saved.go"
 	machine   = "transport/rc/machine.go"
 	datagram  = "transport/ud/machine.go"
+	gsi       = "device/gsi.go"
+	smi       = "device/smi.go"
+	rawDevice = "device/raw.go"
+	rawEngine = "transport/raw/machine.go"
 )
 
 // mutants are the rules that are held to be tested, by where they stand.
@@ -248,4 +252,47 @@ var mutants = []mutant{
 	{name: "uverbs: descriptors that nobody asked for", file: "uverbs/conn.go", old: "defer func() { closeAll(fds) }()", new: "_ = closeAll", tests: "TestHello", packages: "./uverbs"},
 	{name: "uverbs: the folder is everybody's to read", file: "uverbs/listen.go", old: "err = os.Chmod(folder(path), 0o755) // whatever the umask", new: "err = nil", tests: "TestModes", packages: "./uverbs"},
 	{name: "uverbs: somebody's folder stays", file: "uverbs/listen.go", old: "if err == nil && !fi.IsDir() {", new: "if err == nil && fi == nil {", tests: "TestLeftOver", packages: "./uverbs"},
+
+	// QP1, QP0 and raw packets.
+	{name: "QP1 sends one Q_Key", file: datagram, old: "case m.GSI:\n", new: "case false:\n", tests: "TestGSISent"},
+	{name: "QP1 expects one Q_Key", file: datagram, old: "if m.GSI {\n", new: "if false {\n", tests: "TestGSIReceived"},
+	{name: "QP1 sets AckReq", file: datagram, old: "AckReq: m.GSI,", new: "AckReq: false,", tests: "TestGSISent"},
+	{name: "one QP1", file: "device/device.go", old: "if known && d.qps[n] != nil {", new: "if false {", tests: "TestGSICreate"},
+	{name: "QP1 is answered without an owner", file: "device/device.go", old: "if n == gsiQPN && d.managed(p) {", new: "if n == gsiQPN && d.lookup(n) != nil && d.managed(p) {", tests: "TestGSIPerfMgmt"},
+	{name: "QP1's owner does not see what is answered", file: "device/device.go", old: "if n == gsiQPN && d.managed(p) {", new: "if n == gsiQPN && d.lookup(n) == nil && d.managed(p) {", tests: "TestGSIPerfMgmt"},
+	{name: "each packet to QP1 is looked at", file: "device/device.go", old: "if qpn == gsiQPN {\n", new: "if false {\n", tests: "TestGSIFlood"},
+	{name: "answers of QP1 are paced", file: gsi, old: "if at-now > (madBurst-1)*madGap {", new: "if false {", tests: "TestGSIFlood"},
+	{name: "burst of answers of QP1", file: gsi, old: "if at-now > (madBurst-1)*madGap {", new: "if at-now > madBurst*madGap {", tests: "TestGSIFlood"},
+	{name: "Q_Key of a Get", file: gsi, old: "h.QKey() != ud.GSIQKey || ", new: "", tests: "TestGSIReceived"},
+	{name: "P_Key of a Get", file: gsi, old: " || !pkeyMatch(b.PKey(), DefaultPKey) {", new: " {", tests: "TestGSIReceived"},
+	{name: "only a Get is answered", file: gsi, old: " || mad.Header(m).Method() != mad.Get ||", new: " ||", tests: "TestGSIReceived"},
+	{name: "nobody but a station is answered", file: gsi, old: "if !ok || !station(v.Src()) {", new: "if !ok {", tests: "TestGSIFlood"},
+	{name: "no ECN bits come back", file: gsi, old: "v.TClass() &^ 3", new: "v.TClass()", tests: "TestGSIPerfMgmt"},
+	{name: "an attribute that is not known", file: "device/mad.go", old: "mad.PortCountersExtended:\n\t\tst = mad.StatusBadAttr", new: "mad.PortCountersExtended:\n\t\tst = mad.StatusOK", tests: "TestGSIPerfMgmt"},
+	{name: "counters of the port that is there", file: "device/mad.go", old: "port != 1 && port != mad.AllPorts:", new: "port > 2 && port != mad.AllPorts:", tests: "TestGSIPerfMgmt"},
+	{name: "nothing of a request in an answer", file: "device/mad.go", old: "clear(data)\n\t\tmad.ClassPortInfoView", new: "mad.ClassPortInfoView", tests: "TestGSIPerfMgmt|TestAttributes", packages: "./interop/cases ./wire/mad"},
+	{name: "counters stand still", file: "wire/mad/perf.go", old: "n := min(c.val, 1<<(8*c.bytes)-1)", new: "n := c.val", tests: "TestGSIPortCounters"},
+	{name: "direction bit", file: "wire/mad/header.go", old: "s |= direction", new: "s |= 0", tests: "TestSMIAnswers"},
+	{name: "a directed route with hops is not local", file: smi, old: "p.HopCount() == 0 && ", new: "", tests: "TestSMILost"},
+	{name: "a directed route behind LIDs is not local", file: smi, old: " && p.DrDLID() == mad.PermissiveLID", new: "", tests: "TestSMILost"},
+	{name: "Q_Key of QP0", file: smi, old: ".QKey() != 0:", new: ".QKey() == 99:", tests: "TestSMILost"},
+	{name: "no RoCE packet is for QP0 or a raw queue pair", file: "device/qp.go", old: "default: // SMI, RAW_PACKET: no RoCE packet is for them\n\t\treturn wire.NoQP\n", new: "", tests: "TestSMINotOnTheWire"},
+	{name: "nothing can be set", file: "device/mad.go", old: "case h.Method() != mad.Get, a != mad.NodeInfo", new: "case a != mad.NodeInfo", tests: "TestSMIAnswers"},
+	{name: "shortest raw frame", file: rawEngine, old: "n < wire.EthLen ||", new: "n < wire.EthLen-1 ||", tests: "TestRawLength"},
+	{name: "longest raw frame", file: rawEngine, old: "+wire.EthVLANLen {", new: "+wire.EthVLANLen+1 {", tests: "TestRawLength"},
+	{name: "only a tag makes a raw frame longer", file: "link/raw.go", old: " && rawType(pk) == wire.EtherTypeVLAN", new: "", tests: "TestRawLength"},
+	{name: "a raw frame that just fits", file: rawEngine, old: "if uint64(len(frame)) > transport", new: "if uint64(len(frame)) >= transport", tests: "TestRawReceived"},
+	{name: "a receive stays when a raw frame does not fit", file: rawEngine, old: "return wire.TooLong", new: "m.held = false\n\t\treturn wire.TooLong", tests: "TestRawReceived"},
+	{name: "a raw send error leads to SQE", file: rawEngine, old: "m.Host.Failed(transport.SQE)", new: "m.Host.Failed(transport.Err)", tests: "TestRawLength"},
+	{name: "RoCE packets belong to the RDMA queue pairs", file: rawDevice, old: " || !q.steer.any && d.belongs(p) {", new: " {", tests: "TestRawSteering"},
+	{name: "a sniffer sees RoCE packets", file: rawDevice, old: "!q.steer.any && d.belongs(p)", new: "d.belongs(p)", tests: "TestRawSteering"},
+	{name: "RoCE packets to others are no RDMA queue pair's", file: rawDevice, old: "return own\n", new: "return own || true\n", tests: "TestRawSteering"},
+	{name: "RoCE packets to a group are their listeners'", file: rawDevice, old: "return d.mcast.members(to) != nil", new: "return false", tests: "TestRawSteering"},
+	{name: "steering by destination", file: rawDevice, old: "return s.any || slices.Contains(s.macs, mac(frame))", new: "return true", tests: "TestRawSteering"},
+	{name: "steering by EtherType", file: rawDevice, old: "if t != s.typ {", new: "if false && t != s.typ {", tests: "TestRawSteering"},
+	{name: "steering looks behind a tag", file: rawDevice, old: "&& s.typ != t && len(frame) >=", new: "&& s.typ == t && len(frame) >=", tests: "TestRawSteering"},
+	{name: "raw needs Ethernet", file: rawDevice, old: "if !port.Ethernet || !port.SeesIP {", new: "if false {", tests: "TestRawCreate"},
+	{name: "max_raw_ethy_qp", file: rawDevice, old: "len(*l) >= MaxRawQP", new: "len(*l) > MaxRawQP", tests: "TestRawCreate"},
+	{name: "a destroyed raw queue pair is taken out", file: "device/device.go", old: "if q.typ == RawPacket {\n\t\td.removeRaw(q)\n", new: "if false {\n\t\td.removeRaw(q)\n", tests: "TestRawCreate"},
+	{name: "a diverted frame is no RoCE packet", file: "link/rx.go", old: "if pk.Other {", new: "if false {", tests: "TestDivert", packages: "./link"},
 }

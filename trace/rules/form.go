@@ -34,13 +34,17 @@ func (c *Checker) wellFormed(p *Packet) bool {
 		return false
 	}
 	if h := v.Header(bth.HAETH); h != nil {
-		if s := bth.AETH(h).Syndrome(); !s.IsAck() && !s.IsRNR() && (!s.IsNak() || s > bth.NakInvalidRD) {
+		if s := bth.AETH(h).Syndrome(); reserved(s) {
 			c.malformed(Format, "AETH syndrome %02x is reserved", uint8(s))
 			return true
 		}
 	}
 	c.formed(Format)
 	return true
+}
+
+func reserved(s bth.Syndrome) bool {
+	return !s.IsAck() && !s.IsRNR() && (!s.IsNak() || s > bth.NakInvalidRD)
 }
 
 // malformed is broken for a rule on single packets: of a packet that is wrong at its

@@ -97,6 +97,9 @@ func (c *Checker) answer(f *flow) bool {
 	if aeth != nil {
 		syn = bth.AETH(aeth).Syndrome()
 	}
+	if reserved(syn) {
+		return false // see wellFormed
+	}
 	nak := op == bth.Acknowledge && !syn.IsAck()
 	if r == nil && s == nil && !nak {
 		c.unknown(ResponseRange, whyForgotten)
