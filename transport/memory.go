@@ -1,5 +1,7 @@
 package transport
 
+import "errors"
+
 // Access is a set of access rights; values as enum ibv_access_flags.
 type Access uint32
 
@@ -15,6 +17,10 @@ const (
 	FlushGlobalAccess     Access = 1 << 8
 	FlushPersistentAccess Access = 1 << 9
 )
+
+// ErrGone is the error of Memory whose owner has ended: nobody is left to hear of it. What comes for it is
+// dropped without an answer, until the queue pair goes too; the peer finds that nobody is there.
+var ErrGone = errors.New("the owner of the memory has ended")
 
 // Extent is one piece of a vectored access.
 type Extent struct {
@@ -82,6 +88,16 @@ func (s *Scratch) keep(l [][]byte) {
 	s.slices = l[:0]
 }
 
+// Gone is what Scatter returns for ErrGone. It is never the status of a completion.
+const Gone Status = 255
+
+func failure(err error) Status {
+	if err == ErrGone {
+		return Gone
+	}
+	return StatusLocalProtection
+}
+
 // Scatter stores b at offset from of a scatter list, looking each key up
 // again. The list must be long enough: StatusLocalLength otherwise.
 func Scatter(h Host, l []SGE, from uint64, b []byte, s *Scratch) Status {
@@ -101,7 +117,7 @@ func Scatter(h Host, l []SGE, from uint64, b []byte, s *Scratch) Status {
 		err := CopyIn(m, l[i].Addr+from, b[:k], s)
 		m.Release()
 		if err != nil {
-			return StatusLocalProtection
+			return failure(err)
 		}
 		b = b[k:]
 		from = 0

@@ -12,6 +12,7 @@ type Tx struct {
 	wire.Packet
 	Token  uint32  // the engine's own mark, handed back by Sent
 	Lost   bool    // it was not sent: its memory could not be read
+	Gone   bool    // it is lost, and because of ErrGone
 	pieces []piece // gather list
 	inline []byte  // bytes that were copied into the packet
 }
@@ -52,7 +53,7 @@ func (l *TxList) Add() *Tx {
 	t := l.list[l.n]
 	l.n++
 	t.Packet.Path, t.Len, t.Size, t.Pad, t.Cause, t.Round = nil, 0, 0, 0, 0, 0
-	t.Data, t.pieces, t.inline, t.Token, t.Lost = t.Data[:0], t.pieces[:0], t.inline[:0], 0, false
+	t.Data, t.pieces, t.inline, t.Token, t.Lost, t.Gone = t.Data[:0], t.pieces[:0], t.inline[:0], 0, false, false
 	return t
 }
 
@@ -153,8 +154,10 @@ func (l *TxList) read(mem Region, from int, s *Scratch) {
 			}
 			off += p.n
 		}
-		if len(s.extents) > 0 && mem.ReadV(s.extents) != nil {
-			t.Lost = true
+		if len(s.extents) > 0 {
+			if err := mem.ReadV(s.extents); err != nil {
+				t.Lost, t.Gone = true, err == ErrGone
+			}
 		}
 		clear(s.extents)
 		s.extents = s.extents[:0]

@@ -133,3 +133,22 @@ func TestResolveInline(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// gone is memory whose owner has ended.
+type gone struct{ far }
+
+func (*gone) ReadV([]Extent) error { return ErrGone }
+
+// TestResolveGone tells what is lost because nobody is left from what is lost otherwise.
+func TestResolveGone(t *testing.T) {
+	var l TxList
+	var s Scratch
+	l.Add().Gather(&gone{}, 1, 2)
+	l.Add().Gather(&far{}, 1, 2)
+	if got := l.Resolve(nil, &s); len(got) != 0 {
+		t.Fatal("something was sent")
+	}
+	if p := l.Packets(); !p[0].Lost || !p[0].Gone || !p[1].Lost || p[1].Gone {
+		t.Errorf("%v %v, %v %v", p[0].Lost, p[0].Gone, p[1].Lost, p[1].Gone)
+	}
+}

@@ -118,6 +118,9 @@ func (p *process) vmReadWrite(e []transport.Extent, write bool) error {
 		} else {
 			got, err = unix.ProcessVMReadv(p.pid, v.local, v.remote, 0)
 		}
+		if err == unix.ESRCH {
+			return transport.ErrGone
+		}
 		if err != nil || got != want {
 			return device.EFAULT
 		}
@@ -158,6 +161,9 @@ func (p *process) file(e []transport.Extent, want int64, write bool) error {
 		got, err = unix.Pwritev(p.memFD, bufs, int64(e[0].VA))
 	} else {
 		got, err = unix.Preadv(p.memFD, bufs, int64(e[0].VA))
+	}
+	if err == nil && got == 0 && want > 0 {
+		return transport.ErrGone // the address space has ended: with its program, or by an exec
 	}
 	if err != nil || int64(got) != want {
 		return device.EFAULT

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"runtime"
 	"os/exec"
 	"sync"
 	"syscall"
@@ -477,7 +478,10 @@ func TestExecKeepsLock(t *testing.T) {
 	if x.mem.access([]transport.Extent{{VA: x.helloAddr, Buf: b[:]}}, false) == nil {
 		t.Error("the memory of another program was read")
 	}
-	maps, _ := os.ReadFile(fmt.Sprintf("/proc/%d/maps", x.pid))
+	var maps []byte
+	for end := time.Now().Add(10 * time.Second); len(maps) == 0 && time.Now().Before(end); runtime.Gosched() {
+		maps, _ = os.ReadFile(fmt.Sprintf("/proc/%d/maps", x.pid)) // empty while the exec is under way
+	}
 	var start uint64
 	for i := 0; i < len(maps) && maps[i] != '-'; i++ {
 		start = start<<4 | uint64(bytes.IndexByte([]byte("0123456789abcdef"), maps[i]))

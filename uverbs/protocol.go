@@ -64,8 +64,9 @@ const helloLen = 16
 //
 //	[0, 64)            u32 lock of the library (a futex; 0 free), the rest unused. The daemon never looks.
 //	                   The process that said hello holds a POSIX record lock on byte 0: it goes when the
-//	                   process ends or starts another program, and is not inherited by a fork, so that the
-//	                   daemon knows whether the process id still stands for the memory that was registered.
+//	                   process ends or starts another program (unless that keeps the memfd open, see tracesAll), and is
+//	                   not inherited by a fork, so that the daemon knows whether the process id still stands for the
+//	                   memory that was registered.
 //	[stateOff, arenaOff)  a byte per queue pair, by handle: stateShut, stateOpen or stateBusy. The
 //	                   daemon writes, the library reads; handles beyond have none.
 //	[arenaOff, ...)    the rings that commands return offsets of.

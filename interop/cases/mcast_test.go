@@ -133,7 +133,9 @@ func TestMulticastAmongOthers(t *testing.T) {
 		l := newLab(t, labConfig{Latency: time.Millisecond})
 		u, _ := l.listener(qkey, group4)
 		one := func() *peer.Frame { return peer.UDSend(udQP, 0, qkey, peerUD, nil) }
-		all := func() *peer.Frame { return peer.UDSend(groupQP, 0, qkey, peerUD, []byte("all!")).With(func(f *peer.Frame) { f.Dst = group4 }) }
+		all := func() *peer.Frame {
+			return peer.UDSend(groupQP, 0, qkey, peerUD, []byte("all!")).With(func(f *peer.Frame) { f.Dst = group4 })
+		}
 		for _, f := range []*peer.Frame{
 			one(), all(), one(), all().With(func(f *peer.Frame) { f.DestQP = udQP }), one(),
 			all().With(func(f *peer.Frame) { f.Dst = group4.Next(); f.DestQP = udQP }), all(), all(), one(),

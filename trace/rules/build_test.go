@@ -26,7 +26,6 @@ type script struct {
 	svc    bth.Service
 	number uint64
 	now    int64
-	v6     bool
 }
 
 var (

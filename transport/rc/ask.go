@@ -75,6 +75,9 @@ func (r *responder) atomic(now transport.Time, psn bth.PSN, v *wire.View) (uint6
 		return 0, r.badRequest(now, psn)
 	}
 	old, err := mem.Atomic64(va, &a)
+	if err == transport.ErrGone {
+		return 0, wire.LocalMemory
+	}
 	if err != nil {
 		return 0, r.noAccess(now, psn)
 	}
@@ -96,10 +99,13 @@ func (r *responder) atomicWrite(now transport.Time, psn bth.PSN, v *wire.View) w
 	if h.VA()&7 != 0 {
 		return r.badRequest(now, psn)
 	}
-	if mem.Store64(h.VA(), binary.NativeEndian.Uint64(v.Payload)) != nil {
-		return r.noAccess(now, psn)
+	switch mem.Store64(h.VA(), binary.NativeEndian.Uint64(v.Payload)) {
+	case nil:
+		return wire.OK
+	case transport.ErrGone:
+		return wire.LocalMemory
 	}
-	return wire.OK
+	return r.noAccess(now, psn)
 }
 
 // flushMemory executes a FLUSH. All that was written before it is in memory already.

@@ -117,6 +117,8 @@ func (r *responder) send(now transport.Time, psn bth.PSN, v *wire.View) wire.Fau
 	case transport.StatusSuccess:
 	case transport.StatusLocalLength:
 		return r.badLength(now, psn)
+	case transport.Gone:
+		return wire.LocalMemory
 	default:
 		return r.refuse(now, psn, bth.NakRemoteOp, transport.StatusLocalProtection, transport.EventQPFatal)
 	}
@@ -185,6 +187,9 @@ func (r *responder) write(now transport.Time, psn bth.PSN, v *wire.View) wire.Fa
 		}
 		err := transport.CopyIn(mem, va, v.Payload, &r.m.scr)
 		mem.Release()
+		if err == transport.ErrGone {
+			return wire.LocalMemory
+		}
 		if err != nil {
 			return r.noAccess(now, psn)
 		}

@@ -95,7 +95,7 @@ func (m *Machine) Sent(now transport.Time, l *transport.TxList) {
 	for _, t := range l.Packets() {
 		if t.Token != 0 {
 			m.req.sent(t)
-		} else if t.Lost {
+		} else if t.Lost && !t.Gone {
 			m.rsp.lost(now, bth.BTH(t.Head[:]).PSN())
 		}
 	}

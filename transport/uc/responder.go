@@ -78,6 +78,8 @@ func (r *responder) send(now transport.Time, v *wire.View) wire.Fault {
 	case transport.StatusSuccess:
 	case transport.StatusLocalLength:
 		return wire.TooLong // the receive stays for the next one
+	case transport.Gone:
+		return wire.LocalMemory
 	default:
 		r.m.Counters.RespCqeError.Inc()
 		r.finish(transport.WC{Status: transport.StatusLocalProtection}, false)

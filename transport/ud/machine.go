@@ -244,6 +244,9 @@ func (m *Machine) take(now transport.Time, ip, payload []byte, wc transport.WC, 
 		return wire.TooLong // the receive stays for the next one
 	}
 	st := m.store(ip, payload)
+	if st == transport.Gone {
+		return wire.LocalMemory
+	}
 	if st != transport.StatusSuccess {
 		m.Counters.RespCqeError.Inc()
 		m.finish(transport.WC{Status: st}, false)
