@@ -14,6 +14,7 @@ type Context struct {
 
 	mu       sync.Mutex
 	closed   bool
+	gone     chan struct{} // closed when Close has freed everything
 	pds      map[*PD]struct{}
 	mrs      map[*MR]struct{}
 	fasts    map[*FastMR]struct{}
@@ -40,7 +41,7 @@ func (c *Context) SetOwner(o Owner) { c.owner = o }
 // NewContext returns an empty context.
 func (d *Device) NewContext() *Context {
 	c := &Context{
-		dev: d, async: newEventList[AsyncEvent](),
+		dev: d, async: newEventList[AsyncEvent](), gone: make(chan struct{}),
 		pds: map[*PD]struct{}{}, mrs: map[*MR]struct{}{}, fasts: map[*FastMR]struct{}{}, mws: map[*MW]struct{}{}, cqs: map[*CQ]struct{}{},
 		qps: map[*QP]struct{}{}, srqs: map[*SRQ]struct{}{}, xrcds: map[*XRCD]struct{}{}, ahs: map[*AH]struct{}{}, channels: map[*CompChannel]struct{}{},
 	}
@@ -48,6 +49,7 @@ func (d *Device) NewContext() *Context {
 	defer d.mu.Unlock()
 	if d.closed {
 		c.closed = true
+		close(c.gone)
 	}
 	d.contexts[c] = struct{}{}
 	return c
@@ -89,14 +91,17 @@ func alive[T comparable](set map[T]struct{}, o T, what string) error {
 }
 
 // Close frees everything that belongs to the context, at any moment: queue
-// pairs first, so that nothing is in flight when the rest goes.
+// pairs first, so that nothing is in flight when the rest goes. Whoever calls it, nothing is
+// used any more when it returns.
 func (c *Context) Close() error {
 	c.mu.Lock()
 	if c.closed {
 		c.mu.Unlock()
+		<-c.gone // another is at it
 		return nil
 	}
 	c.closed = true
+	defer close(c.gone)
 	qps, mrs, ahs, cqs, srqs := keysOf(c.qps), keysOf(c.mrs), keysOf(c.ahs), keysOf(c.cqs), keysOf(c.srqs)
 	channels, fasts, mws := keysOf(c.channels), keysOf(c.fasts), keysOf(c.mws)
 	clear(c.mrs)

@@ -84,3 +84,24 @@ func TestCloseAmongEverything(t *testing.T) {
 		}
 	}
 }
+
+// TestCloseTwice closes a context from many goroutines at once: none returns before the memory is free.
+func TestCloseTwice(t *testing.T) {
+	for range 50 {
+		a, b := twoHosts(t, 0, device.Options{}, device.Options{})
+		qa, qb := a.qp(device.RC, 16), b.qp(device.RC, 16)
+		connect(t, qa, qb, 1, device.ConnectOptions{})
+		var wg sync.WaitGroup
+		for range 4 {
+			wg.Go(func() {
+				if err := a.ctx.Close(); err != nil {
+					t.Error(err)
+				}
+				if o := a.ctx.Objects(); o.QP != 0 || o.CQ != 0 || o.PD != 0 {
+					t.Errorf("left: %+v", o)
+				}
+			})
+		}
+		wg.Wait()
+	}
+}

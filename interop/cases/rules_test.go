@@ -260,6 +260,17 @@ func TestRulesFindMutations(t *testing.T) {
 		h := v.Header(bth.HAETH)
 		return has(bth.Acknowledge)(v) && bth.AETH(h).Syndrome().IsAck()
 	}
+	r := rand.New(rand.NewPCG(9, 9))
+	var l []taped
+	var o rules.Options
+	synctest.Test(t, func(t *testing.T) {
+		var tp *tape
+		tp, o = lossy(t, r, 120, nil, nil)
+		l = tp.sorted(0)
+	})
+	if c := judge(o, l); c.Broken() != 0 {
+		t.Fatalf("not clean:\n%s", findings(c))
+	}
 	for _, m := range []struct {
 		name string
 		rule rules.ID
@@ -281,13 +292,7 @@ func TestRulesFindMutations(t *testing.T) {
 		{name: "dirty pad", rule: rules.Pad, dir: rules.Tx, can: func(v *wire.View) bool { return isRequest(v) && len(v.Payload)%4 != 0 },
 			edit: func(s *wire.Spec) { s.Pad = slices.Repeat([]byte{1}, -len(s.Payload)&3) }},
 	} {
-		bubble(t, m.name, func(t *testing.T) {
-			r := rand.New(rand.NewPCG(9, 9))
-			tp, o := lossy(t, r, 120, nil, nil)
-			l := tp.sorted(0)
-			if c := judge(o, l); c.Broken() != 0 {
-				t.Fatalf("not clean:\n%s", findings(c))
-			}
+		t.Run(m.name, func(t *testing.T) {
 			var places []int
 			seen := map[bth.PSN]bool{} // sent for the first time, and never again
 			times := map[bth.PSN]int{}

@@ -14,6 +14,15 @@ const (
 	smi       = "device/smi.go"
 	rawDevice = "device/raw.go"
 	rawEngine = "transport/raw/machine.go"
+	asked     = "transport/rc/ask.go"
+	atomics   = "transport/atomic.go"
+	ucSend    = "transport/uc/requester.go"
+	ucReceive = "transport/uc/responder.go"
+	windows   = "device/mw.go"
+	fast      = "device/fastmr.go"
+	keys      = "device/keys.go"
+	srq       = "device/srq.go"
+	queuePair = "device/qp.go"
 )
 
 // mutants are the rules that are held to be tested, by where they stand.
@@ -108,7 +117,7 @@ var mutants = []mutant{
 	{name: "a READ under way is not begun again", file: responder, old: "if skip >= e.sent && skip+n <= e.until {", new: "if false {", tests: "TestCase13"},
 	{name: "a held receive tells", file: responder, old: "if r.held {\n\t\tr.finish(transport.WC{Status: st}, false)\n\t} else {\n\t\tr.m.Host.Raise(e)\n\t}", new: "r.m.Host.Raise(e)", tests: "TestViolations"},
 	{name: "the receive queue is flushed", file: responder, old: "for r.at != nil && !r.at.Shared && r.at.Queue.Fetch(&r.recv) {", new: "for false {", tests: "TestFlush"},
-	{name: "no answer when the completion is lost", file: execute, old: "if !r.finish(wc, v.BTH().Solicited()) {\n\t\t\treturn r.overrun(now)\n\t\t}\n\t}\n\treturn r.executed(psn, v)\n}\n\nfunc immediate", new: "r.finish(wc, v.BTH().Solicited())\n\t}\n\treturn r.executed(psn, v)\n}\n\nfunc immediate", tests: "TestReceiveCQFull"},
+	{name: "no answer when the completion is lost", file: execute, old: "if !r.finish(wc, v.BTH().Solicited()) {\n\t\t\treturn r.overrun(now)\n\t\t}\n\t}\n\treturn r.executed(psn, v)\n}\n\n// executed", new: "r.finish(wc, v.BTH().Solicited())\n\t}\n\treturn r.executed(psn, v)\n}\n\n// executed", tests: "TestReceiveCQFull"},
 
 	// Responder: execution.
 	{name: "reserved opcode is NAKed", file: execute, old: "if !i.Known() && r.m.Attr.Rules.DropReserved {", new: "if !i.Known() {", tests: "TestViolations"},
@@ -166,7 +175,7 @@ var mutants = []mutant{
 
 	{name: "gather by calls, in order", file: "transport/tx.go", old: "s.extents = append(s.extents, Extent{p.va, t.inline[off : off+p.n]})\n\t\t\toff += p.n\n\t\t}\n\t}\n\tl.read", new: "s.extents = append(s.extents, Extent{p.va, t.inline[off : off+p.n]})\n\t\t\toff += 0 * p.n\n\t\t}\n\t}\n\tl.read", tests: "TestFarMemory"},
 	{name: "far memory is written by calls", file: "transport/memory.go", old: "err := m.WriteV(scratch.extents)", new: "err := error(nil)", tests: "TestFarMemory"},
-	{name: "what cannot be read is not sent", file: "transport/tx.go", old: "t.Lost = true", new: "t.Lost = false", tests: "TestFarMemory"},
+	{name: "what cannot be read is not sent", file: "transport/tx.go", old: "t.Lost, t.Gone = true,", new: "t.Lost, t.Gone = false,", tests: "TestFarMemory"},
 
 	// Datagrams.
 	{name: "Q_Key", file: datagram, old: "if d.QKey() != m.qkey() {", new: "if false {", tests: "TestDatagramReceived"},
@@ -182,21 +191,21 @@ var mutants = []mutant{
 	{name: "privileged Q_Key", file: datagram, old: "case qkey&(1<<31) != 0:", new: "case false:", tests: "TestDatagramSent"},
 	{name: "send errors of datagrams are SQE", file: datagram, old: "m.Host.Failed(transport.SQE)", new: "m.Host.Failed(transport.Err)", tests: "TestDatagramSendErrors"},
 	{name: "the PSN of datagrams", file: datagram, old: "m.psn = m.psn.Next()", new: "_ = m", tests: "TestDatagramSent"},
-	{name: "datagrams in INIT", file: datagram, old: "if !m.Attr.State.Receives() {", new: "if false {", tests: "TestDatagramReceived"},
+	{name: "datagrams in INIT", file: datagram, old: "if !m.Attr.State.Receives() {\n\t\treturn wire.QPState\n\t}\n\tif !v", new: "if false {\n\t\treturn wire.QPState\n\t}\n\tif !v", tests: "TestDatagramReceived"},
 	{name: "datagram whose completion is lost", file: datagram, old: "if !m.finish(wc, solicited) {", new: "if m.finish(wc, solicited); false {", tests: "TestReceiveCQFull"},
 
 	// Device.
-	{name: "source of a connection", file: "device/qp.go", old: "v.Src() != p.Dst ||", new: "", tests: "TestSilentDrops"},
-	{name: "destination of a connection", file: "device/qp.go", old: "|| v.Dst() != p.Src {", new: "{", tests: "TestSilentDrops"},
+	{name: "source of a connection", file: "device/qp.go", old: "if p := q.attr.Path; p == nil || v.Src() != p.Dst || v.Dst()", new: "if p := q.attr.Path; p == nil || v.Dst()", tests: "TestSilentDrops"},
+	{name: "destination of a connection", file: "device/qp.go", old: "if p := q.attr.Path; p == nil || v.Src() != p.Dst || v.Dst() != p.Src {", new: "if p := q.attr.Path; p == nil || v.Src() != p.Dst {", tests: "TestSilentDrops"},
 	{name: "P_Key", file: "device/qp.go", old: "return (a^b)&0x7FFF == 0 &&", new: "return", tests: "TestSilentDrops|TestDatagramReceived"},
-	{name: "service of the queue pair", file: "device/qp.go", old: "if b.Opcode().Service() != bth.RC {", new: "if false {", tests: "TestSilentDrops"},
+	{name: "service of the queue pair", file: "device/qp.go", old: "if !q.serves(b.Opcode(), v.Info) {", new: "if false {", tests: "TestSilentDrops"},
 	{name: "sends need RTS", file: "device/qp.go", old: "case q.attr.State < StateRTS:", new: "case q.attr.State < StateRTR:", tests: "TestStatesPosting"},
 	{name: "receives need INIT", file: "device/qp.go", old: "case q.attr.State == StateReset:", new: "case false:", tests: "TestStatesPosting"},
 	{name: "a timer is moved forward in time", file: "device/qp.go", old: "q.timerAt != 0 && q.timerAt <= d {", new: "q.timerAt != 0 {", tests: "TestRNRWait|TestCase19"},
 	{name: "a READ that never fits is refused", file: "device/qp.go", old: "uint64(q.attr.PathMTU)*(1<<23-1)", new: "uint64(q.attr.PathMTU)*(1<<23)", tests: "TestCase07"},
 	{name: "longest message", file: "device/qp.go", old: "case wr.Len() > MaxMessage:", new: "case uint32(wr.Len()) > MaxMessage:", tests: "TestRequesterStatus"},
 	{name: "reserved opcodes reach the engine", file: "device/device.go", old: "return f == wire.OK || f == wire.ReservedOpcode", new: "return f == wire.OK", tests: "TestViolations"},
-	{name: "address of the device", file: "device/device.go", old: "if _, ok := d.gids.Load().index[p.View.Dst()]; !ok {", new: "if _, ok := d.gids.Load().index[p.View.Dst()]; false && ok {", tests: "TestSilentDrops"},
+	{name: "address of the device", file: "device/device.go", old: "_, ok := d.gids.Load().index[p.View.Dst()]\n\treturn ok", new: "_, ok := d.gids.Load().index[p.View.Dst()]\n\treturn ok || true", tests: "TestSilentDrops"},
 	{name: "ICRC of a reserved opcode", file: "link/rx.go", old: "f != wire.OK && f != wire.ReservedOpcode ||", new: "f != wire.OK ||", tests: "TestSilentDrops|TestCase03"},
 	{name: "address handle in use", file: "device/queue.go", old: "a.uses.Add(-1)", new: "a.uses.Add(0)", tests: "TestDatagramAddressHandleInUse"},
 	{name: "address handle counted", file: "device/ah.go", old: "a.uses.CompareAndSwap(n, n+1)", new: "a.uses.CompareAndSwap(n, n)", tests: "TestDatagramAddressHandleInUse"},
@@ -295,4 +304,88 @@ var mutants = []mutant{
 	{name: "max_raw_ethy_qp", file: rawDevice, old: "len(*l) >= MaxRawQP", new: "len(*l) > MaxRawQP", tests: "TestRawCreate"},
 	{name: "a destroyed raw queue pair is taken out", file: "device/device.go", old: "if q.typ == RawPacket {\n\t\td.removeRaw(q)\n", new: "if false {\n\t\td.removeRaw(q)\n", tests: "TestRawCreate"},
 	{name: "a diverted frame is no RoCE packet", file: "link/rx.go", old: "if pk.Other {", new: "if false {", tests: "TestDivert", packages: "./link"},
+
+	// Atomics, FLUSH, ATOMIC WRITE.
+	{name: "depth of atomics", file: asked, old: "if r.saved.busy() {", new: "if false {", tests: "TestOpsDuplicates"},
+	{name: "a duplicate of another operation", file: asked, old: "if res == nil || res.op != v.BTH().Opcode() {", new: "if res == nil {", tests: "TestOpsDuplicates"},
+	{name: "an answer under way is not given twice", file: asked, old: "e.kind != replyAck && e.id == id {", new: "false {", tests: "TestOpsDuplicates"},
+	{name: "a repeated answer has the MSN of now", file: asked, old: "psn: psn, msn: r.msn, until: 1}", new: "psn: psn, msn: uint32(id + 1), until: 1}", tests: "TestOpsDuplicates"},
+	{name: "what was there is saved", file: replies, old: "bth.AtomicAckETH(ext[4:]).Put(e.res.value)", new: "bth.AtomicAckETH(ext[4:]).Put(0)", tests: "TestOpsDuplicates"},
+	{name: "duplicates before the answers to later requests", file: asked, old: "r.out.insert(e)", new: "r.out.pop()\n\t\tr.out.push(e)", tests: "TestOpsDuplicates"},
+	{name: "alignment of an atomic", file: asked, old: "if va&7 != 0 {\n\t\treturn 0, r.badRequest(now, psn)\n\t}", new: "", tests: "TestOpsViolations"},
+	{name: "alignment of an ATOMIC WRITE", file: asked, old: "if h.VA()&7 != 0 {", new: "if h.VA()&3 != 0 {", tests: "TestCase33"},
+	{name: "an ATOMIC WRITE says 8 bytes", file: asked, old: "|| h.Length() != 8 ||", new: "||", tests: "TestCase33"},
+	{name: "an ATOMIC WRITE has 8 bytes", file: asked, old: "if len(v.Payload) != 8 ||", new: "if len(v.Payload) < 8 ||", tests: "TestCase33"},
+	{name: "an atomic has no payload", file: asked, old: "if len(v.Payload) != 0 || v.BTH().Pad() != 0 {\n\t\treturn 0,", new: "if v.BTH().Pad() != 0 {\n\t\treturn 0,", tests: "TestOpsViolations"},
+	{name: "compare and swap operands", file: asked, old: "CompareAdd: h.Compare(), Swap: h.SwapAdd()}", new: "CompareAdd: h.SwapAdd(), Swap: h.Compare()}", tests: "TestOpsAtomicExecuted"},
+	{name: "field boundaries", file: asked, old: "CompareAddMask: h.Compare()}", new: "CompareAddMask: 0}", tests: "TestOpsAtomicExecuted"},
+	{name: "masks of a compare and swap", file: asked, old: "CompareAddMask: h.CompareMask(), SwapMask: h.SwapMask()}", new: "CompareAddMask: h.SwapMask(), SwapMask: h.CompareMask()}", tests: "TestOpsAtomicExecuted"},
+	{name: "carries end at the boundary", file: atomics, old: "return (old&^top + a.CompareAdd&^top) ^ (old^a.CompareAdd)&top, true", new: "_ = top\n\t\treturn old + a.CompareAdd, true", tests: "TestOpsAtomicExecuted"},
+	{name: "bits outside the swap mask", file: atomics, old: "old&^a.SwapMask | a.Swap&a.SwapMask", new: "a.Swap & a.SwapMask", tests: "TestOpsAtomicExecuted"},
+	{name: "bits outside the compare mask", file: atomics, old: "(old^a.CompareAdd)&a.CompareAddMask == 0", new: "old == a.CompareAdd", tests: "TestOpsAtomicExecuted"},
+	{name: "FLUSH up to 2^31", file: asked, old: "&& h.Length() > transport.MaxMessage {", new: "&& false {", tests: "TestOpsFlush"},
+	{name: "persistence is a right of its own", file: execute, old: "a |= transport.FlushPersistentAccess", new: "_ = a", tests: "TestOpsViolations"},
+	{name: "a FLUSH of a region is of all of it", file: keys, old: "va, n = g.base, g.size\n", new: "_ = n\n", tests: "TestOpsFlush"},
+	{name: "a FLUSH that fails is refused", file: keys, old: "return ok && p.Persist(va, n) == nil", new: "return ok && (p.Persist(va, n) == nil || true)", tests: "TestOpsFlush"},
+	{name: "results in host order", file: response, old: "binary.NativeEndian.PutUint64(r.m.word[:]", new: "binary.BigEndian.PutUint64(r.m.word[:]", tests: "TestOpsRequester"},
+	{name: "an atomic needs its own answer", file: response, old: "if op != bth.AtomicAcknowledge {", new: "if false {", tests: "TestOpsRequesterStatus"},
+	{name: "FLUSH needs an empty answer", file: response, old: "op == bth.ReadResponseOnly && len(v.Payload) == 0", new: "op == bth.ReadResponseOnly", tests: "TestOpsRequesterStatus"},
+	{name: "an ACK is no answer", file: response, old: "if w.packets == 0 || w.asks() || psn.Before(w.first) {", new: "if w.packets == 0 || w.isRead() || psn.Before(w.first) {", tests: "TestOpsRequesterStatus|TestOpsRetransmission"},
+	{name: "initiator depth is given back", file: response, old: "r.reading--\n", new: "", tests: "TestOpsInitiatorDepth"},
+	{name: "FLUSH takes initiator depth", file: requester, old: "if w.asks() {\n\t\tif r.reading", new: "if w.asks() && w.wr.Op != transport.OpFlush {\n\t\tif r.reading", tests: "TestOpsInitiatorDepth"},
+	{name: "the key is invalidated by the last packet", file: "transport/segment.go", old: "bth.SendLastInv, bth.SendOnlyInv", new: "bth.SendLast, bth.SendOnlyInv", tests: "TestOpsSendInv"},
+	{name: "a key that cannot be invalidated", file: execute, old: "if !r.m.Host.Invalidate(wc.Imm, true) {", new: "if r.m.Host.Invalidate(wc.Imm, true); false {", tests: "TestOpsSendInvBadKey"},
+	{name: "READ with invalidate", file: response, old: "if w.wr.Op == transport.OpReadInv &&", new: "if false &&", tests: "TestOpsReadInv"},
+
+	// Requests that send nothing.
+	{name: "a local request is executed once", file: requester, old: "if w.done { // a local", new: "if false { // a local", tests: "TestOpsLocalOrder"},
+	{name: "LOCAL_INV waits for all before it", file: requester, old: "w.wr.Op == transport.OpLocalInv && r.cur != r.oldest()", new: "false", tests: "TestOpsLocalOrder"},
+	{name: "a local request waits for its fence", file: requester, old: "if r.fenced(w) || w.wr.Op == transport.OpLocalInv", new: "if w.wr.Op == transport.OpLocalInv", tests: "TestOpsFence"},
+
+	// Memory windows and fast registration.
+	{name: "a window narrows", file: keys, old: "if g == nil || !g.allows(q, a) || !within(va, n, g.base, g.size) {\n\t\treturn nil", new: "if g == nil || !g.allows(q, a) || !within(va, n, g.mr.base, g.mr.size) {\n\t\treturn nil", tests: "TestWindowNarrows"},
+	{name: "rights of a window", file: windows, old: "size: b.Length, access: b.Access}", new: "size: b.Length, access: b.Access | mr.access}", tests: "TestWindowNarrows"},
+	{name: "a window of type 2 is for its queue pair", file: keys, old: "(g.qp == nil || g.qp == q) && ", new: "", tests: "TestWindowOwner"},
+	{name: "binding is a right", file: windows, old: "mr.access&MWBind == 0, ", new: "", tests: "TestWindowNarrows"},
+	{name: "binding for writes needs local write", file: windows, old: "b.Access&(RemoteWrite|RemoteAtomic) != 0 && mr.access&LocalWrite == 0:", new: "false:", tests: "TestWindowNarrows"},
+	{name: "domain of a bound region", file: windows, old: "mr == nil, mr.pd != q.pd,", new: "mr == nil,", tests: "TestCase35"},
+	{name: "domain of a window", file: windows, old: "|| w.typ != MW2A && w.pd != q.pd {", new: "{", tests: "TestCase35"},
+	{name: "context of a window", file: windows, old: "w.pd.ctx != q.ctx ||", new: "", tests: "TestWindowOfAnotherContext"},
+	{name: "a window of type 2 is bound once", file: windows, old: "w.typ != MW1 && w.mr != nil,\n", new: "false,\n", tests: "TestWindowLife"},
+	{name: "a window of type 1 is not invalidated", file: windows, old: "if w.typ == MW1 || w.mr == nil ||", new: "if w.mr == nil ||", tests: "TestOpsLocalFailures|TestOpsSendInvBadKey"},
+	{name: "who invalidates a window", file: windows, old: "|| w.qp != q {\n\t\t\treturn false", new: "{\n\t\t\treturn false", tests: "TestWindowLife|TestOpsSendInvBadKey"},
+	{name: "windows die with their queue pair", file: queuePair, old: "q.dev.keys.unbindAll(q)\n", new: "", tests: "TestWindowLife"},
+	{name: "no dereg_mr under a window", file: keys, old: "if mr.windows > 0 {", new: "if false {", tests: "TestWindowLife"},
+	{name: "24 bits of a window", file: keys, old: "k.windows[v>>8] != nil || k.fast", new: "k.fast", tests: "TestWindowKeys"},
+	{name: "24 bits of a window are free when drawn", file: keys, old: "if k.prefixes[v>>8] == 1 &&", new: "if", tests: "TestWindowKeys"},
+	{name: "dereg_mr of a fast region waits", file: fast, old: "<-m.free\n", new: "_ = m\n", tests: "TestWindowFast"},
+	{name: "fast registration up to its length", file: fast, old: "r.Length == 0 || r.Length > f.max,", new: "r.Length == 0,", tests: "TestWindowFast"},
+	{name: "fast registration of an invalid region", file: fast, old: "f.pd != q.pd, f.cur != nil,", new: "f.pd != q.pd,", tests: "TestWindowFast"},
+	{name: "domain of a fast region", file: fast, old: "f.pd != q.pd, f.cur", new: "f.cur", tests: "TestWindowFast"},
+	{name: "the peer invalidates remote keys only", file: windows, old: " || remote && f.cur.access&anyRemote == 0 {", new: " {", tests: "TestOpsSendInvBadKey"},
+
+	// Shared receive queues.
+	{name: "the limit is one shot", file: srq, old: "s.limit = 0 // one shot", new: "_ = s", tests: "TestSRQLimit"},
+	{name: "fewer than the limit", file: srq, old: "reached := ok && left < s.limit", new: "reached := ok && left <= s.limit", tests: "TestSRQLimit"},
+	{name: "no limit event without a receive", file: srq, old: "reached := ok && left < s.limit", new: "reached := left < s.limit", tests: "TestSRQLimit"},
+	{name: "last WQE once", file: queuePair, old: "q.attr.State == StateErr && !q.lastWQE {", new: "q.attr.State == StateErr {", tests: "TestCase29"},
+	{name: "last WQE in the next life", file: queuePair, old: "q.lastWQE = false\n", new: "", tests: "TestCase29"},
+	{name: "receives of a shared queue are not flushed", file: responder, old: "r.at != nil && !r.at.Shared && ", new: "r.at != nil && ", tests: "TestCase29"},
+
+	// Unreliable connections.
+	{name: "a cut message does not deafen", file: ucReceive, old: "if start || psn != r.epsn", new: "if start && r.in != transport.NoMessage {\n\t\treturn wire.OutOfSequence\n\t}\n\tif start || psn != r.epsn", tests: "TestUCResponder"},
+	{name: "nothing behind a gap", file: ucReceive, old: "if start || psn != r.epsn ||", new: "if start ||", tests: "TestUCResponder"},
+	{name: "UC goes on with its own kind", file: ucReceive, old: "|| !r.in.InSequence(f) {", new: "{", tests: "TestUCResponder"},
+	{name: "UC begins at any PSN", file: ucReceive, old: "r.in = transport.NoMessage\n\t\tif !start {", new: "r.in = transport.NoMessage\n\t\tif !start || psn != r.epsn {", tests: "TestUCResponder"},
+	{name: "UC drops the rest of a bad message", file: ucReceive, old: "if fault != wire.OK {\n\t\tr.in = transport.NoMessage", new: "if false {\n\t\tr.in = transport.NoMessage", tests: "TestUCResponder"},
+	{name: "UC begins a message at 0", file: ucReceive, old: "r.got = 0\n", new: "", tests: "TestUCResponder"},
+	{name: "a receive of UC that is too short stays", file: ucReceive, old: "return wire.TooLong //", new: "r.held = false\n\t\treturn wire.TooLong //", tests: "TestUCResponder"},
+	{name: "a receive of UC serves the next message", file: ucReceive, old: "if f&bth.Recv != 0 && !r.held {", new: "if f&bth.Recv != 0 {", tests: "TestUCResponder"},
+	{name: "WRITE on UC is allowed", file: ucReceive, old: "if f&bth.Write != 0 && r.m.Attr.Access&transport.RemoteWrite == 0 {", new: "if false {", tests: "TestUCResponder"},
+	{name: "lengths of a WRITE on UC", file: ucReceive, old: "if n > r.left || end != (n == r.left) {", new: "if n > r.left {", tests: "TestUCResponder"},
+	{name: "send errors of UC are SQE", file: ucSend, old: "r.m.Host.Failed(transport.SQE)", new: "r.m.Host.Failed(transport.Err)", tests: "TestUCSendErrors"},
+	{name: "UC completes when it has left", file: ucSend, old: "if !q.done || q.refs > 0 {", new: "if !q.done {", tests: "TestUCRequester"},
+	{name: "SE of UC on the last packet", file: ucSend, old: "Solicited: last && ", new: "Solicited: ", tests: "TestUCRequester"},
+	{name: "what is behind an error on UC is flushed", file: ucSend, old: "r.m.Host.Failed(transport.SQE)\n\t}\n\tr.flush()", new: "r.m.Host.Failed(transport.SQE)\n\t}", tests: "TestUCSendErrors"},
+	{name: "no packet of what cannot be read on UC", file: ucSend, old: "if t.Lost && q.status == transport.StatusSuccess {", new: "if false {", tests: "TestUCSendErrors"},
 }

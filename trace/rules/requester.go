@@ -362,6 +362,10 @@ func (c *Checker) depth(f *flow) {
 		c.unknown(Depth, whyDepth)
 		return
 	}
+	if f.attr.Depth < 0 {
+		c.broken(Depth, "%v, and none were agreed", c.p.View.BTH().Opcode())
+		return
+	}
 	if h.doubt {
 		c.unknown(Depth, whyExcused)
 		return
@@ -377,12 +381,12 @@ func (c *Checker) depth(f *flow) {
 		}
 	}
 	switch {
-	case open <= max(f.attr.Depth, 0):
+	case open <= f.attr.Depth:
 		c.keep(Depth)
 	case !c.wholeFlow(f.peer):
 		c.unknown(Depth, whyIncomplete)
 	default:
-		c.broken(Depth, "%d READs and atomics unanswered, %d were agreed", open, max(f.attr.Depth, 0))
+		c.broken(Depth, "%d READs and atomics unanswered, %d were agreed", open, f.attr.Depth)
 	}
 }
 

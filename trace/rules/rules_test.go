@@ -1,14 +1,14 @@
 package rules
 
 import (
+	"slices"
 	"strings"
 	"testing"
 )
 
 // Traces that keep all rules, and traces with one fault each: the checker finds it at its
-// packet, under its rule, and nothing else. The first word of an expectation that has a rule
-// alone ("depth") is that it is kept, with a ? that it is unknown.
-var cases = []struct {
+// packet, under its rule, and nothing else.
+type scriptCase struct {
 	name  string
 	from  string // "A": captured at the requester; default: "AB"
 	o     Options
@@ -16,7 +16,10 @@ var cases = []struct {
 	want  string // broken, "rule:packet ..."
 	kept  string // rules that must have been kept
 	unk   string // rules that must be unknown at least once
-}{
+}
+
+// requestCases are traces for the rules on single packets, of requesters and of READ.
+var requestCases = []scriptCase{
 	{name: "messages", kept: "psn-contiguous opcode-sequence message-length msn ack-monotonic pad icrc format response-range response-kind", lines: `
 		A> SEND_ONLY 100 7 ar
 		B> ACK 100 msn=1
@@ -413,201 +416,12 @@ var cases = []struct {
 		A> SEND_ONLY 101 4 ar
 		B> ACK 100 syn=rnr20 msn=0
 		B> ACK 101 msn=2`},
-
-	// Answers.
-	{name: "ACK for what was never sent", want: "response-range:4", lines: `
-		A> SEND_ONLY 100 4 ar
-		B> ACK 100 msn=1
-		A> SEND_ONLY 101 4 ar
-		B> ACK 105 msn=6`},
-	{name: "ACK for what has not arrived", want: "response-range:5", lines: `
-		A> SEND_ONLY 100 4 ar
-		B> ACK 100 msn=1
-		A> SEND_ONLY 101 4 ar lost
-		A> SEND_ONLY 102 4 ar
-		B> ACK 102 msn=3`},
-	{name: "ACK goes back", want: "ack-monotonic:4", lines: `
-		A> SEND_ONLY 100 4 ar
-		A> SEND_ONLY 101 4 ar
-		B> ACK 101 msn=2
-		B> ACK 100 msn=2`},
-	{name: "ACK before a READ, of a duplicate", kept: "ack-monotonic", lines: `
-		A> SEND_ONLY 100 4 ar
-		A> READ 101 rlen=4
-		B> ACK 100 msn=1 lost
-		B> RR_O 101 4 msn=2 lost
-		+70ms A> SEND_ONLY 100 4 ar
-		B> ACK 100 msn=2`},
-	{name: "NAK names a later PSN", want: "nak-first-missing:5", unk: "gbn-sender", lines: `
-		A> SEND_ONLY 100 4 ar
-		B> ACK 100 msn=1
-		A> SEND_ONLY 101 4 ar lost
-		A> SEND_ONLY 102 4 ar
-		B> ACK 102 syn=nak msn=1
-		A> SEND_ONLY 101 4 ar
-		A> SEND_ONLY 102 4 ar
-		B> ACK 102 msn=3`},
-	{name: "NAK names an earlier PSN", want: "nak-first-missing:5", lines: `
-		A> SEND_ONLY 100 4 ar
-		B> ACK 100 msn=1
-		A> SEND_ONLY 101 4 ar lost
-		A> SEND_ONLY 102 4 ar
-		B> ACK 100 syn=nak msn=1
-		A> SEND_ONLY 101 4 ar
-		A> SEND_ONLY 102 4 ar
-		B> ACK 102 msn=3`},
-	{name: "NAK without a gap", from: "A", want: "nak-first-missing:4", lines: `
-		A> SEND_ONLY 100 4 ar
-		B> ACK 100 msn=1
-		A> SEND_ONLY 101 4 ar
-		B> ACK 101 syn=nak msn=1`},
-	{name: "two NAKs for a gap", want: "nak-once-per-gap:6", lines: `
-		A> SEND_ONLY 100 4 ar
-		B> ACK 100 msn=1
-		A> SEND_ONLY 101 4 ar lost
-		A> SEND_ONLY 102 4 ar
-		B> ACK 101 syn=nak msn=1
-		B> ACK 101 syn=nak msn=1`},
-	{name: "MSN goes back", want: "msn:4", lines: `
-		A> SEND_ONLY 100 4 ar
-		B> ACK 100 msn=5
-		A> SEND_ONLY 101 4 ar
-		B> ACK 101 msn=4`},
-	{name: "MSN counts too few", want: "msn:4", lines: `
-		A> SEND_ONLY 100 4 ar
-		B> ACK 100 msn=5
-		A> SEND_ONLY 101 4 ar
-		B> ACK 101 msn=5`},
-	{name: "MSN counts too many", want: "msn:4", lines: `
-		A> SEND_ONLY 100 4 ar
-		B> ACK 100 msn=5
-		A> SEND_ONLY 101 4 ar
-		B> ACK 101 msn=7`},
-	{name: "MSN counts a part of a message", want: "msn:4", lines: `
-		A> SEND_ONLY 100 4 ar
-		B> ACK 100 msn=5
-		A> SEND_FIRST 101 256 ar
-		B> ACK 101 msn=6`},
-
-	// XRC.
-	{name: "XRC", kept: "psn-contiguous read-response-sequence msn", lines: `
-		XRC
-		A> SEND_ONLY 100 4 ar srqn=5
-		B> ACK 100 msn=1
-		A> READ 101 rlen=4
-		B> RR_O 101 4 msn=2`},
-	{name: "XRC, another SRQ the second time", want: "retransmission-same:4", lines: `
-		XRC
-		A> SEND_ONLY 100 4 ar srqn=5
-		B> ACK 100 msn=1
-		A> SEND_ONLY 101 4 ar srqn=5 lost
-		+70ms A> SEND_ONLY 101 4 ar srqn=6`},
-
-	// CNP.
-	{name: "CNP", from: "B", kept: "cnp-format cnp-pacing", o: Options{CNPInterval: 4000}, lines: `
-		A> SEND_ONLY 100 4 ce
-		B> CNP 0
-		A> SEND_ONLY 101 4 ce
-		B> CNP 0`},
-	{name: "CNP with a PSN", from: "B", want: "cnp-format:2", lines: `
-		A> SEND_ONLY 100 4 ce
-		B> CNP 5`},
-	{name: "CNP for nothing", from: "B", want: "cnp-pacing:3", lines: `
-		A> SEND_ONLY 100 4 ce
-		B> CNP 0
-		B> CNP 0`},
-	{name: "CNP too soon", from: "B", want: "cnp-pacing:4", o: Options{CNPInterval: 50000}, lines: `
-		A> SEND_ONLY 100 4 ce
-		B> CNP 0
-		A> SEND_ONLY 101 4 ce
-		B> CNP 0`},
-	{name: "CNP seen at its receiver", from: "A", unk: "cnp-pacing", lines: `
-		A> SEND_ONLY 100 4
-		B> CNP 0`},
-
-	// What cannot be known.
-	{name: "answers only", from: "?", unk: "response-range", lines: `
-		B> ACK 100 msn=1
-		B> ACK 101 msn=2
-		B> RR_O 102 4 msn=3`},
-	{name: "requests only", from: "?", unk: "gbn-sender", lines: `
-		A> SEND_ONLY 100 4 ar
-		A> SEND_ONLY 101 4 ar
-		A> READ 102 rlen=5000
-		A> SEND_ONLY 100 4 ar
-		A> SEND_ONLY 101 4 ar`},
-	{name: "begins in a round", unk: "gbn-sender", lines: `
-		A> SEND_ONLY 105 4 ar
-		A> SEND_ONLY 103 4 ar
-		A> SEND_ONLY 104 4 ar
-		B> ACK 104 msn=50`},
-	{name: "begins with what is on its way", unk: "response-range", lines: `
-		B> ACK 98 msn=10
-		A> SEND_ONLY 101 4 ar
-		B> ACK 99 msn=11
-		B> ACK 101 msn=13`},
-	{name: "begins in the middle of a gap", from: "B", lines: `
-		A> SEND_ONLY 105 4 ar
-		B> ACK 103 syn=nak msn=9
-		A> SEND_ONLY 103 4 ar
-		A> SEND_ONLY 104 4 ar
-		A> SEND_ONLY 105 4 ar
-		B> ACK 105 msn=12`},
-	{name: "ACK of what the capture has lost", from: "?", unk: "response-range", lines: `
-		A> SEND_ONLY 100 4 ar
-		B> ACK 100 msn=1
-		B> ACK 101 msn=2`},
-	{name: "MTU not known", lines: `
-		A> READ 100 rlen=600
-		B> RR_L 102 88 msn=1
-		A> SEND_ONLY 103 4 ar
-		B> ACK 103 msn=2`, unk: "response-range", kept: "psn-contiguous", from: "A"},
-	{name: "two connections with the same PSNs", from: "?", unk: "response-range", kept: "", lines: `
-		A> SEND_ONLY 100 4 ar
-		C> SEND_ONLY 100 4 ar
-		B> ACK 100 msn=1
-		D> ACK 100 msn=7`},
-	{name: "two connections with other PSNs", from: "?", kept: "ack-monotonic", lines: `
-		A> SEND_ONLY 100 4 ar
-		C> SEND_ONLY 900 4 ar
-		B> ACK 100 msn=1
-		D> ACK 900 msn=7
-		A> SEND_ONLY 101 4 ar
-		B> ACK 101 msn=2
-		A> SEND_ONLY 102 4 ar
-		B> ACK 102 msn=3
-		A> SEND_ONLY 103 4 ar
-		B> ACK 103 msn=4`},
-	{name: "the connection begins anew", lines: `
-		A> SEND_ONLY 100 4 ar
-		B> ACK 100 msn=1
-		A> SEND_ONLY 101 4 ar fill=1
-		B> ACK 101 msn=2
-		+1s A> SEND_ONLY 100 4 ar
-		B> ACK 100 msn=1`},
-	{name: "another connection on the queue pair", lines: `
-		A> SEND_ONLY 100 4 ar
-		B> ACK 100 msn=9
-		+1s A> SEND_ONLY 0x500000 4 ar
-		B> ACK 0x500000 msn=1
-		A> SEND_ONLY 0x500001 4 ar
-		B> ACK 0x500001 msn=2`},
-	{name: "held back and let go", lines: `
-		A> SEND_ONLY 100 4 ar held
-		A> SEND_ONLY 101 4 ar
-		A> SEND_ONLY 100 4 ar
-		B> ACK 100 syn=nak msn=0
-		B> ACK 100 msn=1`},
-	{name: "doubled on purpose", lines: `
-		A> SEND_ONLY 100 4 ar
-		A> SEND_ONLY 100 4 ar copied
-		B> ACK 100 msn=1`},
 }
 
 func TestRules(t *testing.T) {
 	broken := map[string]bool{}
 	kept := map[string]bool{}
-	for _, x := range cases {
+	for _, x := range slices.Concat(requestCases, answerCases) {
 		if x.from == "" {
 			x.from = "AB"
 		}
@@ -640,10 +454,5 @@ func TestRules(t *testing.T) {
 }
 
 func has(list, name string) bool {
-	for _, x := range strings.Fields(list) {
-		if x == name {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(strings.Fields(list), name)
 }

@@ -84,7 +84,7 @@ func (c *Checker) retries(f *flow, exact bool) {
 	case !exact && !c.wholeFlow(f.peer):
 		c.unknown(RetryCount, whyIncomplete)
 	default:
-		c.broken(RetryCount, "PSN %v is sent again for the %dth time without progress, retry_cnt is %d", h.una, h.tries, n)
+		c.broken(RetryCount, "PSN %v is sent again %d times without progress, retry_cnt is %d", h.una, h.tries, n)
 		h.tries = 0
 	}
 }
