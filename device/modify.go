@@ -111,6 +111,9 @@ func (q *QP) checkAttrs(a *QPAttr, mask AttrMask) (*wire.Path, error) {
 		if p, err = q.dev.path(&a.AH); err != nil {
 			return nil, err
 		}
+		if a.AH.DGID.IsMulticast() && q.typ != UD {
+			return nil, because(EINVAL, "%s is a group: a connection has one peer", a.AH.DGID)
+		}
 	}
 	if err := q.fits(p, a, mask); err != nil {
 		return nil, err

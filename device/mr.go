@@ -165,11 +165,6 @@ func (m *MR) Release() {
 	}
 }
 
-// holds reports whether [va, va+n) lies in the region.
-func (m *MR) holds(va, n uint64) bool {
-	return va >= m.base && n <= m.size && va-m.base <= m.size-n
-}
-
 // random32 draws from Options.Rand.
 func (d *Device) random32() uint32 {
 	var b [4]byte

@@ -97,14 +97,15 @@ func (c *Checker) fresh(f *flow, psn bth.PSN) bool {
 	if !h.sure || h.una != h.max || f.peer == nil || !psn.Before(h.una) {
 		return false
 	}
-	if f.peer.hasRx && c.whole() && c.p.Time-h.progressAt > inFlight {
+	s := h.find(psn)
+	same := s != nil && s.body == f.body && psn != h.first
+	if f.peer.hasRx && c.whole() && c.p.Time-h.progressAt > inFlight && !same {
 		return true
 	}
 	if r := h.findRead(psn); r != nil && !r.atomic && !r.empty {
 		e := c.p.View.Header(bth.HRETH)
 		return e == nil || bth.RETH(e).VA()+uint64(bth.RETH(e).Length()) != r.va+uint64(r.length)
 	}
-	s := h.find(psn)
 	return s == nil || s.body != f.body
 }
 

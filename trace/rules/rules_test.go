@@ -143,6 +143,12 @@ var requestCases = []scriptCase{
 		A> SEND_ONLY 101 4 ar
 		A> SEND_ONLY 102 4 ar
 		+2ms A> SEND_ONLY 100 4 ar`},
+	{name: "sends again what is answered", want: "gbn-sender:5", lines: `
+		A> SEND_ONLY 100 4 ar
+		B> ACK 100 msn=1
+		A> SEND_ONLY 101 4 ar
+		B> ACK 101 msn=2
+		+5ms A> SEND_ONLY 101 4 ar`},
 	{name: "goes back too little", want: "gbn-sender:6", lines: `
 		A> SEND_ONLY 100 4 ar
 		B> ACK 100 msn=1
