@@ -308,7 +308,7 @@ var mutants = []mutant{
 	// Atomics, FLUSH, ATOMIC WRITE.
 	{name: "depth of atomics", file: asked, old: "if r.saved.busy() {", new: "if false {", tests: "TestOpsDuplicates"},
 	{name: "a duplicate of another operation", file: asked, old: "if res == nil || res.op != v.BTH().Opcode() {", new: "if res == nil {", tests: "TestOpsDuplicates"},
-	{name: "an answer under way is not given twice", file: asked, old: "e.kind != replyAck && e.id == id {", new: "false {", tests: "TestOpsDuplicates"},
+	{name: "an answer under way is not given twice", file: asked, old: "e.kind != replyAck && e.id == id {", new: "e.kind != replyAck && e.id == id && false {", tests: "TestOpsDuplicates"},
 	{name: "a repeated answer has the MSN of now", file: asked, old: "psn: psn, msn: r.msn, until: 1}", new: "psn: psn, msn: uint32(id + 1), until: 1}", tests: "TestOpsDuplicates"},
 	{name: "what was there is saved", file: replies, old: "bth.AtomicAckETH(ext[4:]).Put(e.res.value)", new: "bth.AtomicAckETH(ext[4:]).Put(0)", tests: "TestOpsDuplicates"},
 	{name: "duplicates before the answers to later requests", file: asked, old: "r.out.insert(e)", new: "r.out.pop()\n\t\tr.out.push(e)", tests: "TestOpsDuplicates"},

@@ -21,7 +21,6 @@ type pair struct {
 	size int      // of a message
 	msgs int      // that pass between the two, in both directions together
 	mtu  int
-	only string // the mode in which it runs when there is not much time; empty: both
 }
 
 // String is a name for the subtest.
@@ -32,7 +31,7 @@ func (p pair) String() string {
 // packets is how many hold the messages.
 func (p pair) packets() int64 { return int64(p.msgs * max(1, (p.size+p.mtu-1)/p.mtu)) }
 
-// pingpong is a run of ibv_rc_pingpong or ibv_ud_pingpong, with check of the data as far as that goes.
+// pingpong is a run of one of the ibv_*_pingpong, with check of the data as far as that goes.
 func pingpong(service string, size, iters int, flags ...string) pair {
 	p := pair{size: size, msgs: 2 * iters, mtu: 1024}
 	if service == "ud" || slices.Contains(flags, "4096") {
@@ -88,9 +87,6 @@ func good(t testing.TB, results ...result) {
 // run plays a pair between two daemons, or on one, and holds that the packets which it takes passed.
 func (p pair) run(t *testing.T, a, b *daemon) {
 	t.Helper()
-	if p.only != "" && p.only != map[bool]string{true: "one", false: "two"}[a == b] && !long() {
-		return
-	}
 	t.Run(p.String(), func(t *testing.T) {
 		before := map[*daemon]counters{a: a.counters(), b: b.counters()}
 		s, c := p.play(t, a.exec(), b.exec())
@@ -129,6 +125,8 @@ func TestPingpong(t *testing.T) {
 			iters := max(10, min(100, 1<<22/size))
 			pingpong("rc", size, iters).run(t, a, b)
 			pingpong("rc", size, iters, "-e").run(t, a, b)
+			pingpong("srq", size, max(iters, 20), "-e").run(t, a, b)
+			pingpong("uc", size, iters).run(t, a, b)
 			if size <= 4096 { // a datagram is one packet
 				pingpong("ud", size, iters).run(t, a, b)
 				pingpong("ud", size, iters, "-e").run(t, a, b)
@@ -158,29 +156,18 @@ func TestPerftest(t *testing.T) {
 		// Only programs of bandwidth have several queue pairs.
 		perf("ib_send_bw", 65536, 8*200, "-q", "8", "-n", "200").run(t, a, b)
 		perf("ib_write_bw", 65536, 8*200, "-q", "8", "-n", "200").run(t, a, b)
-		// perftest asks for 64 MiB at once here: with its timer of 67 ms, retries run out where two daemons and two
-		// programs share two processors.
-		perf("ib_read_bw", 65536, 8*200, "-q", "8", "-n", "200", "-u", "18").run(t, a, b)
-		if long() {
-			perf("ib_read_bw", 65536, 8*1000, "-q", "8").run(t, a, b)
-		}
+		perf("ib_read_bw", 65536, 8*200, "-q", "8", "-n", "200").run(t, a, b)
+		perf("ib_send_bw", 65536, 4*200, "-q", "4", "-n", "200", "--use-srq").run(t, a, b)
+		perf("ib_atomic_bw", 8, 1000, "-A", "FETCH_AND_ADD").run(t, a, b)
+		perf("ib_atomic_lat", 8, 500, "-A", "CMP_AND_SWAP", "-n", "500").run(t, a, b)
+		perf("ib_write_lat", 2, 1000, "-c", "UC").run(t, a, b)
+		perf("ib_send_lat", 2, 1000, "-c", "UD").run(t, a, b)
 
-		// All sizes up to 8 MiB, 100 times each, are 1.6 GB a direction: each program in one of the modes, unless there is
-		// time.
-		for _, name := range []string{"ib_send_lat", "ib_write_lat", "ib_read_lat"} {
-			all(name, "one").run(t, a, b)
-		}
-		for _, name := range []string{"ib_send_bw", "ib_write_bw", "ib_read_bw"} {
-			all(name, "two").run(t, a, b)
+		// All sizes up to 8 MiB; together they are as much as two of the largest.
+		for _, name := range []string{"ib_send_lat", "ib_write_lat", "ib_read_lat", "ib_send_bw", "ib_write_bw", "ib_read_bw"} {
+			perf(name, 1<<24, 100, "-a", "-n", "100").run(t, a, b)
 		}
 	})
-}
-
-func all(name, mode string) pair {
-	// All sizes together are as much as two of the largest.
-	p := perf(name, 1<<24, 100, "-a", "-n", "100")
-	p.only = mode
-	return p
 }
 
 // TestCaptured has every frame of short runs in captures: each is looked at here with the codec and the ICRC of

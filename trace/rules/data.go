@@ -82,7 +82,7 @@ func (c *Checker) late(r *read, i int) bool {
 	}
 	late := true
 	switch {
-	case i < r.high || r.asks != r.passAsks:
+	case i < r.high || r.asks > 1: // it may be the answer to a later one, and the first was lost
 		late = false
 	case c.o.Unruly && c.p.Dir != Tx:
 		c.unknown(AckOrder, whyUnruly)

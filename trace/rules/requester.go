@@ -30,6 +30,7 @@ func (c *Checker) request(f *flow) {
 	case d < 0:
 		again = true
 		c.round(f, psn)
+		h.seek(psn)
 	case psn == h.max:
 		c.keep(PSNContiguous)
 	default:
@@ -166,6 +167,11 @@ func (c *Checker) ahead(f *flow, psn bth.PSN) {
 		h.max = psn
 	}
 	h.next = psn
+	h.seek(psn)
+}
+
+// seek finds out which message is open in front of a PSN.
+func (h *half) seek(psn bth.PSN) {
 	h.openOK = false
 	if s := h.find(psn.Prev()); s != nil {
 		h.openOK, h.open, h.left, h.leftOK = true, s.open, s.left, s.leftOK

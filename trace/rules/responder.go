@@ -371,7 +371,7 @@ func (c *Checker) order(f *flow, r *read, psn bth.PSN) bool {
 		}
 		// It may have been lost before the place of the capture; if it comes
 		// without having been asked for again, it was passed.
-		x.passed, x.passAsks = c.p.Number, x.asks
+		x.passed = c.p.Number
 	}
 	c.keep(AckOrder)
 	return true

@@ -43,7 +43,6 @@ type read struct {
 	starts   [4]int
 	asks     int    // times it was sent; starts holds the last of the later ones
 	passed   uint64 // packet that passed it while responses were missing; 0: none
-	passAsks int    // asks at that time
 	value    uint64
 	hasValue bool
 }

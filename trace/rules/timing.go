@@ -42,6 +42,8 @@ func (c *Checker) round(f *flow, psn bth.PSN) {
 		h.una = psn
 	case psn == h.una:
 		c.keep(GBNSender)
+	case psn.After(h.una) && c.p.Dir != Tx:
+		c.unknown(GBNSender, whyLostBefore) // the round may have begun with others
 	case psn.After(h.una) && !c.wholeFlow(f.peer):
 		c.unknown(GBNSender, whyIncomplete)
 	case psn.After(h.una):
