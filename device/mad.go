@@ -66,11 +66,12 @@ func (d *Device) subnet(m []byte) {
 	default:
 		const (
 			width1X  = 1
-			speedQDR = 4
+			speedQDR = 4 // 10 Gb/s
+			upToQDR  = 7
 			capCM    = 1 << 16 // connection management
 		)
 		f := mad.PortInfoFields{
-			GIDPrefix: 0xFE80 << 48, Capabilities: capCM, LocalPort: 1, Width: width1X, Speed: speedQDR,
+			GIDPrefix: 0xFE80 << 48, Capabilities: capCM, LocalPort: 1, Width: width1X, Speed: speedQDR, Speeds: upToQDR,
 			State: uint8(PortDown), PhysState: 3, ActiveMTU: mtuCode(int(d.mtu.Load())), MaxMTU: mtuCode(4096), VLCap: 1, ActiveV: 1,
 			PKeyViolations: low16(d.counters.Drops[wire.PKey].Load()), QKeyViolations: low16(d.counters.Drops[wire.QKey].Load()),
 			GUIDs: GIDTableLen, RespTime: respTime,

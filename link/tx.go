@@ -254,6 +254,9 @@ func (p *Port) captureUnsent(v *portView, pk *wire.Packet, why wire.Fault, note 
 	if s == nil {
 		return
 	}
+	if len(p.tx.list) > 0 {
+		_ = p.transmit(v) // what comes before it stands before it in the capture
+	}
 	var f Frame
 	f.frame(v, pk, 0, false)
 	f.note = note

@@ -29,6 +29,9 @@
 // one, to the first address that the host's side has now), for the host to forward. Where the
 // host's side has no address of that family, it is asked for on the link.
 //
+// While a raw packet queue pair asks for other frames, they are brought in as well (Divert), also copies of what the NIC
+// answers, and frames to other stations. What such a queue pair sends leaves as it is.
+//
 // # What it never does
 //
 // It reassembles no fragments, reports no membership in the groups that neighbour discovery uses (a

@@ -2,7 +2,7 @@
 // completions, the seams to memory and queues, the list of packets to send, and the
 // contract between an engine and the device that runs it.
 //
-// An engine (packages rc, ud) is a state machine without I/O: it takes an
+// An engine (packages rc, uc, ud, raw) is a state machine without I/O: it takes an
 // event and a time, and appends packets to a TxList, completions to its Host
 // and the next deadline to its caller. It has no goroutine, socket, lock or
 // clock. The device calls one engine from one goroutine at a time.

@@ -157,7 +157,7 @@ func TestGSIPerfMgmt(t *testing.T) {
 		want       string // of the answer, from offset 64 on
 	}{
 		{"ClassPortInfo", "", "0001", "", "", "0000", classPortInfo},
-		{"ClassPortInfo over what the request had there", "ffffffffffffffffffffffffffffffff", "0001", "", "", "0000", classPortInfo},
+		{"ClassPortInfo over what the request had there", "ffffffffffffffff @150 ffff @254 ffff", "0001", "", "", "0000", classPortInfo},
 		{"PortCounters", "00 01 ffff", "0012", "", "", "0000", "@64 00 01 ffff"},
 		{"PortCounters of all ports", "00 ff 0001", "0012", "", "", "0000", "@64 00 ff 0001"},
 		{"PortCountersExtended", "00 01 000f", "001d", "", "", "0000", "@64 00 01 000f"},

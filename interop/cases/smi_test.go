@@ -24,7 +24,7 @@ func TestSMIAnswers(t *testing.T) {
 		nodeInfo = "@64 01 01 01 01 " + labGUID + " " + labGUID + " " + labGUID + " 0001 0000 00000000 01 ffffff"
 		nodeDesc = "@64 736f66746e696320" + "7278655f736f66746e696330" // softnic rxe_softnic0
 		// GID prefix; LID and master 0; CM supported; port 1; 1X; QDR, active; link up; MTU 4096 of 4096; one lane; 16 GUIDs.
-		portInfo = "@64 0000000000000000 fe80000000000000 0000 0000 00010000 0000 0000 01 01 01 01 44 50 00 44 50 10 00 00 00 05 00 10 0000 0000 0000 10 00 12"
+		portInfo = "@64 0000000000000000 fe80000000000000 0000 0000 00010000 0000 0000 01 01 01 01 74 50 00 47 50 10 00 00 00 05 00 10 0000 0000 0000 10 00 12"
 	)
 	lid := func(b []byte) []byte { // the same, routed by LID
 		b[1] = 1
@@ -96,11 +96,11 @@ func TestSMIPortInfo(t *testing.T) {
 		l := newLab(t, labConfig{MTU: 1500})
 		ask := smp("01", "0015", "00000000", "")
 		got := must(l.dev.ProcessMAD(1, ask))
-		want(t, "state, physical state, MTU", fmt.Sprintf("%02x %02x %02x", got[64+32], got[64+33], got[64+36]), "44 50 30")
+		want(t, "state, physical state, MTU", fmt.Sprintf("%02x %02x %02x", got[64+32], got[64+33], got[64+36]), "74 50 30")
 		l.end.Change(func(i *link.Info) { i.Up, i.MTU = false, 576 })
 		l.settle()
 		got = must(l.dev.ProcessMAD(1, ask))
-		want(t, "state, physical state, MTU", fmt.Sprintf("%02x %02x %02x", got[64+32], got[64+33], got[64+36]), "41 30 10")
+		want(t, "state, physical state, MTU", fmt.Sprintf("%02x %02x %02x", got[64+32], got[64+33], got[64+36]), "71 30 10")
 	})
 }
 

@@ -31,8 +31,9 @@ type nic struct {
 	cq  *device.CQ
 }
 
-// openNIC opens a device on ep; what it says it sent and received goes beside the capture called name, for the judge.
-func openNIC(t testing.TB, ep link.Endpoint, name string) *nic {
+// openNIC opens a device on ep; what it says it sent and received goes beside the capture called name, for the judge,
+// and to the sinks.
+func openNIC(t testing.TB, ep link.Endpoint, name string, sinks ...link.Sink) *nic {
 	t.Helper()
 	must := func(err error) {
 		t.Helper()
@@ -45,7 +46,7 @@ func openNIC(t testing.TB, ep link.Endpoint, name string) *nic {
 	log, err := record.NewLog(f, ep.Info())
 	must(err)
 	n := &nic{t: t}
-	n.dev, err = device.Open(ep, device.Options{Link: link.PortOptions{Capture: log}})
+	n.dev, err = device.Open(ep, device.Options{Link: link.PortOptions{Capture: record.NewTee(append(sinks, log)...)}})
 	must(err)
 	t.Cleanup(func() {
 		must(n.dev.Close())
@@ -61,7 +62,7 @@ func openNIC(t testing.TB, ep link.Endpoint, name string) *nic {
 }
 
 // openTap makes a softnic on a TAP, with the kernel's rxe on the other side of it.
-func openTap(t testing.TB, mtu int, name string) (*nic, rxe) {
+func openTap(t testing.TB, mtu int, name string, sinks ...link.Sink) (*nic, rxe) {
 	t.Helper()
 	ep, err := tap.Open(tap.Config{
 		Name: "sn0", MTU: mtu,
@@ -71,7 +72,7 @@ func openTap(t testing.TB, mtu int, name string) (*nic, rxe) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := openNIC(t, ep, name)
+	n := openNIC(t, ep, name, sinks...)
 	return n, addRxe(t, "rxe0", "sn0")
 }
 

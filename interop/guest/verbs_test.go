@@ -236,14 +236,30 @@ type sendWR struct {
 	AH         *int   // datagrams, with the two below; nil: none
 	RemoteQPN  uint32
 	QKey       uint32
+	SGEs       []span // in MR, instead of Offset and Length
 }
 
+// span is a piece of a memory region; to the script it is a list of two.
+type span struct{ off, n int }
+
+func (s span) MarshalJSON() ([]byte, error) { return json.Marshal([]int{s.off, s.n}) }
+
+// PostSend posts a request. For SEND_WITH_INV and LOCAL_INV, Imm is the key.
 func (q *verbsQP) PostSend(w sendWR) {
 	q.v.p.t.Helper()
-	q.v.call(nil, "post_send", args{
+	if failure := q.TrySend(w); failure.Error != "" {
+		q.v.p.t.Fatalf("post_send %+v: %s", w, failure.Error)
+	}
+}
+
+// TrySend is PostSend that may fail.
+func (q *verbsQP) TrySend(w sendWR) verbError {
+	q.v.p.t.Helper()
+	return q.v.try(nil, "post_send", args{
 		"qp": q.ID, "wr_id": w.ID, "opcode": w.Opcode, "flags": w.Flags, "imm": w.Imm,
 		"mr": w.MR.ID, "offset": w.Offset, "length": w.Length, "remote_addr": w.RemoteAddr, "rkey": w.RKey,
 		"compare_add": w.CompareAdd, "swap": w.Swap, "lkey": w.LKey, "ah": w.AH, "remote_qpn": w.RemoteQPN, "qkey": w.QKey,
+		"sges": w.SGEs,
 	})
 }
 
@@ -260,6 +276,7 @@ type completion struct {
 	ByteLen int `json:"byte_len"`
 	Flags   int
 	Imm     uint32
+	Inv     uint32 // with wcFlagInv: the key that was invalidated
 	QPN     uint32
 	SrcQP   uint32 `json:"src_qp"`
 }
@@ -297,11 +314,18 @@ func (q *verbsQP) Event(cq int, limit time.Duration) bool {
 
 func (q *verbsQP) poll(which, count int) []completion {
 	q.v.p.t.Helper()
-	var answer struct{ WCs []completion }
-	q.v.call(&answer, "poll", args{"qp": q.ID, "which": which, "count": count, "limit": patience / time.Second})
-	if len(answer.WCs) != count {
-		q.v.p.t.Fatalf("QP %#x: %d completions, want %d: %+v", q.QPN, len(answer.WCs), count, answer.WCs)
+	wcs := q.PollFor(which, count, patience)
+	if len(wcs) != count {
+		q.v.p.t.Fatalf("QP %#x: %d completions, want %d: %+v", q.QPN, len(wcs), count, wcs)
 	}
+	return wcs
+}
+
+// PollFor waits for count completions, at most for so long, and returns what there is.
+func (q *verbsQP) PollFor(which, count int, limit time.Duration) []completion {
+	q.v.p.t.Helper()
+	var answer struct{ WCs []completion }
+	q.v.call(&answer, "poll", args{"qp": q.ID, "which": which, "count": count, "limit": limit.Seconds()})
 	return answer.WCs
 }
 

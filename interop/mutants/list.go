@@ -352,7 +352,6 @@ var mutants = []mutant{
 	{name: "domain of a window", file: windows, old: "|| w.typ != MW2A && w.pd != q.pd {", new: "{", tests: "TestCase35"},
 	{name: "context of a window", file: windows, old: "w.pd.ctx != q.ctx ||", new: "", tests: "TestWindowOfAnotherContext"},
 	{name: "a window of type 2 is bound once", file: windows, old: "w.typ != MW1 && w.mr != nil,\n", new: "false,\n", tests: "TestWindowLife"},
-	{name: "a window of type 1 is not invalidated", file: windows, old: "if w.typ == MW1 || w.mr == nil ||", new: "if w.mr == nil ||", tests: "TestOpsLocalFailures|TestOpsSendInvBadKey"},
 	{name: "who invalidates a window", file: windows, old: "|| w.qp != q {\n\t\t\treturn false", new: "{\n\t\t\treturn false", tests: "TestWindowLife|TestOpsSendInvBadKey"},
 	{name: "windows die with their queue pair", file: queuePair, old: "q.dev.keys.unbindAll(q)\n", new: "", tests: "TestWindowLife"},
 	{name: "no dereg_mr under a window", file: keys, old: "if mr.windows > 0 {", new: "if false {", tests: "TestWindowLife"},

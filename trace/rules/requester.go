@@ -107,7 +107,10 @@ func (c *Checker) fresh(f *flow, psn bth.PSN) bool {
 		e := c.p.View.Header(bth.HRETH)
 		return e == nil || bth.RETH(e).VA()+uint64(bth.RETH(e).Length()) != r.va+uint64(r.length)
 	}
-	return s == nil || s.body != f.body
+	if s == nil {
+		return psn.Before(h.una.Add(-maxRing)) // else it may be forgotten
+	}
+	return s.body != f.body
 }
 
 // guess takes the number of PSNs of the last READ from where the next request is, since

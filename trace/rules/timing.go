@@ -16,7 +16,7 @@ const (
 func (c *Checker) round(f *flow, psn bth.PSN) {
 	h := &f.req
 	if psn.Before(h.first) {
-		h.first = psn // what came before the capture is sent again
+		h.first, h.una, h.sure = psn, psn, false // what came before the capture is sent again
 		c.unknown(GBNSender, whyStart)
 		c.takeReason(h)
 		return
@@ -101,7 +101,11 @@ func (c *Checker) timeout(f *flow, psn bth.PSN, w reason, exact bool) {
 	}
 	// What is lost behind the place of the capture may have been an answer, or have
 	// made a gap in READ responses.
-	blind := !exact && h.reading(psn)
+	from := psn
+	if c.p.Dir != Tx {
+		from = psn.Add(-maxRing) // the round may have begun with packets that were lost
+	}
+	blind := !exact && h.reading(from)
 	s := h.record(psn)
 	switch {
 	case excused:

@@ -64,6 +64,7 @@ func (q *replies) insert(e reply) {
 	for i := q.n - 1; i > 0 && e.psn.Before(q.at(i-1).psn); i-- {
 		a, b := q.at(i-1), q.at(i)
 		*a, *b = *b, *a
+		a.msn = b.msn // the count does not go back
 	}
 }
 

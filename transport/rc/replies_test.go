@@ -271,3 +271,32 @@ func TestBeyondTheCreditLimit(t *testing.T) {
 		t.Errorf("message 2 is answered: %d packets, want message 3", m.tx.Len())
 	}
 }
+
+// TestReplayKeepsTheCount has the answer to a duplicate READ go before answers that wait: the message
+// sequence numbers on the wire do not go back.
+func TestReplayKeepsTheCount(t *testing.T) {
+	m := newSide(make(arena, 1<<16), nil)
+	m.Receive(1, packet(bth.ReadRequest, 0, 0, 256, nil))
+	m.EndBurst(1)
+	m.sent(1)
+	m.Receive(2, packet(bth.ReadRequest, 1, 0, 200*256, nil)) // waits in part
+	m.EndBurst(2)
+	m.Receive(2, packet(bth.ReadRequest, 201, 0, 256, nil))
+	m.Receive(2, packet(bth.ReadRequest, 0, 0, 256, nil))
+	last := -1
+	for range 10 {
+		for _, v := range m.sent(3) {
+			if h := v.Header(bth.HAETH); h != nil {
+				if n := int(bth.AETH(h).MSN()); n < last {
+					t.Fatalf("psn %v says message %d after %d", v.BTH().PSN(), n, last)
+				} else {
+					last = n
+				}
+			}
+		}
+		m.Pump(3)
+	}
+	if last != 3 {
+		t.Errorf("the last answer says message %d", last)
+	}
+}

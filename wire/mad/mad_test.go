@@ -120,10 +120,10 @@ func TestAttributes(t *testing.T) {
 	check("NodeInfo", "01 01 01 02 0102030405060708 1112131415161718 2122232425262728 3132 4142 51525354 61 717273", NodeInfoLen, ni,
 		func(b []byte) any { return NodeInfoView(b).Fields() }, func(b []byte) { NodeInfoView(b).Encode(&ni) })
 	pi := PortInfoFields{
-		GIDPrefix: 0xfe80000000000000, LID: 0x1234, Capabilities: 0x00010000, LocalPort: 1, Width: 2, Speed: 1, State: 4, PhysState: 5,
+		GIDPrefix: 0xfe80000000000000, LID: 0x1234, Capabilities: 0x00010000, LocalPort: 1, Width: 2, Speed: 4, Speeds: 5, State: 4, PhysState: 5,
 		ActiveMTU: 3, MaxMTU: 5, VLCap: 1, ActiveV: 1, PKeyViolations: 0x0102, QKeyViolations: 0x0304, GUIDs: 16, RespTime: 18,
 	}
-	check("PortInfo", `0000000000000000 fe80000000000000 1234 0000 00010000 0000 0000 01 02 02 02 14 50 00 11
+	check("PortInfo", `0000000000000000 fe80000000000000 1234 0000 00010000 0000 0000 01 02 02 02 54 50 00 45
 		30 10 00 00 00 05 00 10 0000 0102 0304 10 00 12`, PortInfoLen, pi,
 		func(b []byte) any { return PortInfoView(b).Fields() }, func(b []byte) { PortInfoView(b).Encode(&pi) })
 	ci := ClassPortInfoFields{ClassVersion: 1, Capabilities: 0x0500, Capabilities2: 1, RespTime: 18}

@@ -175,7 +175,8 @@ type PortInfoFields struct {
 	Capabilities   uint32
 	LocalPort      uint8
 	Width          uint8 // enabled, supported and active; a mask
-	Speed          uint8 // enabled, supported and active; a mask, 4 bits
+	Speed          uint8 // active: 1 (2.5 Gb/s a lane), 2 (5) or 4 (10)
+	Speeds         uint8 // enabled and supported; a mask, 4 bits
 	State          uint8 // 1 down, 2 init, 3 armed, 4 active
 	PhysState      uint8 // 2 polling, 3 disabled, 5 link up
 	ActiveMTU      uint8 // code: 1 (256 bytes) ... 5 (4096)
@@ -191,7 +192,7 @@ type PortInfoFields struct {
 func (v PortInfoView) Fields() PortInfoFields {
 	return PortInfoFields{
 		GIDPrefix: be.Uint64(v[8:]), LID: be.Uint16(v[16:]), Capabilities: be.Uint32(v[20:]), LocalPort: v[28],
-		Width: v[31], State: v[32] & 0xF, PhysState: v[33] >> 4, Speed: v[35] >> 4,
+		Width: v[31], State: v[32] & 0xF, PhysState: v[33] >> 4, Speed: v[35] >> 4, Speeds: v[35] & 0xF,
 		ActiveMTU: v[36] >> 4, VLCap: v[37] >> 4, MaxMTU: v[41] & 0xF, ActiveV: v[43] >> 4,
 		PKeyViolations: be.Uint16(v[46:]), QKeyViolations: be.Uint16(v[48:]), GUIDs: v[50], RespTime: v[52] & 0x1F,
 	}
@@ -204,9 +205,9 @@ func (v PortInfoView) Encode(f *PortInfoFields) {
 	be.PutUint16(v[16:], f.LID)
 	be.PutUint32(v[20:], f.Capabilities)
 	v[28], v[29], v[30], v[31] = f.LocalPort, f.Width, f.Width, f.Width
-	v[32] = f.Speed<<4 | f.State&0xF
+	v[32] = f.Speeds<<4 | f.State&0xF
 	v[33] = f.PhysState << 4
-	v[35] = f.Speed<<4 | f.Speed&0xF
+	v[35] = f.Speed<<4 | f.Speeds&0xF
 	v[36] = f.ActiveMTU << 4
 	v[37] = f.VLCap << 4
 	v[41] = f.MaxMTU & 0xF

@@ -16,10 +16,10 @@ import pyverbs.enums as e
 from pyverbs.addr import AH, AHAttr, GID, GlobalRoute
 from pyverbs.cq import CQ, CompChannel
 from pyverbs.device import Context
-from pyverbs.mr import MR
+from pyverbs.mr import MR, MW, MWBind, MWBindInfo
 from pyverbs.pd import PD
 from pyverbs.pyverbs_error import PyverbsError
-from pyverbs.qp import QP, QPAttr, QPCap, QPInitAttr
+from pyverbs.qp import QP, QPAttr, QPCap, QPEx, QPInitAttr, QPInitAttrEx
 from pyverbs.wr import SGE, RecvWR, SendWR
 
 PORT = 1
@@ -52,6 +52,20 @@ def pointer(qp):
                     return word
             except (OSError, ValueError, OverflowError):
                 pass
+
+
+def ring_slot(wr_id):
+    """The address of the send request with this wr_id in a ring that this process shares with the kernel's driver."""
+    with open("/proc/self/maps") as maps:
+        for line in maps:
+            if "/dev/infiniband/uverbs" not in line:
+                continue
+            ring = int(line.split("-")[0], 16)
+            log2_size, mask = ctypes.c_uint32.from_address(ring).value, ctypes.c_uint32.from_address(ring + 4).value
+            for at in range(ring + 384, ring + 384 + (mask + 1 << log2_size), 1 << log2_size):
+                if ctypes.c_uint64.from_address(at).value == wr_id:
+                    return at
+    raise PyverbsError("no request with wr_id %#x" % wr_id)
 
 
 class Agent:
@@ -87,10 +101,16 @@ class Agent:
         self.channels[cq] = channel, fd
         return cq
 
-    def create_qp(self, type, depth, sig_all, events=False):
+    def create_qp(self, type, depth, sig_all, events=False, sge=1, inline=0, extended=False):
         scq, rcq = self.create_cq(depth, events), self.create_cq(depth, events)
-        cap = QPCap(max_send_wr=depth, max_recv_wr=depth, max_send_sge=1, max_recv_sge=1)
-        qp = QP(self.pd, QPInitAttr(qp_type=TYPES[type], scq=scq, rcq=rcq, cap=cap, sq_sig_all=sig_all))
+        cap = QPCap(max_send_wr=depth, max_recv_wr=depth, max_send_sge=sge, max_recv_sge=sge, max_inline_data=inline)
+        if extended:
+            qp = QPEx(self.ctx, QPInitAttrEx(
+                qp_type=TYPES[type], scq=scq, rcq=rcq, cap=cap, sq_sig_all=sig_all, pd=self.pd,
+                comp_mask=e.IBV_QP_INIT_ATTR_PD | e.IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
+                send_ops_flags=e.IBV_QP_EX_WITH_ATOMIC_WRITE | e.IBV_QP_EX_WITH_RDMA_READ))
+        else:
+            qp = QP(self.pd, QPInitAttr(qp_type=TYPES[type], scq=scq, rcq=rcq, cap=cap, sq_sig_all=sig_all))
         return {"id": self.keep(qp, scq, rcq), "qpn": qp.qp_num}
 
     def modify(self, qp, state, attrs):
@@ -114,14 +134,23 @@ class Agent:
         mr = self.objects[mr][0]
         return [SGE(mr.buf + offset, length, lkey or mr.lkey)]
 
-    def post_recv(self, qp, wr_id, mr, offset, length, lkey=None):
-        self.objects[qp][0].post_recv(RecvWR(wr_id=wr_id, num_sge=1, sg=self.sge(mr, offset, length, lkey)))
+    def sges(self, mr, offset, length, lkey, more):
+        """The entry that is named, or those of a list of [offset, length] in the same region."""
+        if more is None:
+            return self.sge(mr, offset, length, lkey)
+        return [s for at, n in more for s in self.sge(mr, at, n, lkey)]
+
+    def post_recv(self, qp, wr_id, mr, offset, length, lkey=None, sges=None):
+        sg = self.sges(mr, offset, length, lkey, sges)
+        self.objects[qp][0].post_recv(RecvWR(wr_id=wr_id, num_sge=len(sg), sg=sg))
 
     def post_send(self, qp, wr_id, opcode, flags, imm, mr, offset, length, remote_addr, rkey, compare_add, swap,
-                  ah, remote_qpn, qkey, lkey=None):
+                  ah, remote_qpn, qkey, lkey=None, sges=None):
         opcode = getattr(e, "IBV_WR_" + opcode)
-        wr = SendWR(wr_id=wr_id, opcode=opcode, num_sge=1, sg=self.sge(mr, offset, length, lkey),
-                    imm_data=socket.htonl(imm), send_flags=flags)
+        sg = self.sges(mr, offset, length, lkey, sges)
+        if opcode in (e.IBV_WR_SEND_WITH_INV, e.IBV_WR_LOCAL_INV):
+            imm = socket.ntohl(imm)  # a key, in the same place as immediate data
+        wr = SendWR(wr_id=wr_id, opcode=opcode, num_sge=len(sg), sg=sg, imm_data=socket.htonl(imm), send_flags=flags)
         if opcode in (e.IBV_WR_ATOMIC_CMP_AND_SWP, e.IBV_WR_ATOMIC_FETCH_AND_ADD):
             wr.set_wr_atomic(rkey, remote_addr, compare_add, swap)
         elif ah is not None:
@@ -129,6 +158,45 @@ class Agent:
         else:
             wr.set_wr_rdma(rkey, remote_addr)
         self.objects[qp][0].post_send(wr)
+
+    def atomic_write(self, qp, wr_id, data, remote_addr, rkey):
+        """ATOMIC WRITE of 8 bytes, from an extended queue pair."""
+        qp = self.objects[qp][0]
+        qp.wr_start()
+        qp.wr_id, qp.wr_flags = wr_id, e.IBV_SEND_SIGNALED
+        qp.wr_atomic_write(rkey, remote_addr, bytes.fromhex(data))
+        qp.wr_complete()
+
+    def flush(self, qp, wr_id, remote_addr, length, rkey, type, level):
+        """FLUSH, which this libibverbs has not: a READ on an extended queue pair that is made one in its ring before the
+        doorbell. The ring is found by the wr_id, which nothing else may have had."""
+        qp = self.objects[qp][0]
+        qp.wr_start()
+        qp.wr_id, qp.wr_flags = wr_id, e.IBV_SEND_SIGNALED
+        qp.wr_rdma_read(rkey, remote_addr)
+        wqe = ring_slot(wr_id)
+        ctypes.c_uint32.from_address(wqe + 12).value = 14  # IBV_WR_FLUSH
+        ctypes.c_uint32.from_address(wqe + 32).value = length
+        ctypes.c_uint32.from_address(wqe + 36).value = rkey
+        ctypes.c_uint8.from_address(wqe + 40).value = type
+        ctypes.c_uint8.from_address(wqe + 41).value = level
+        qp.wr_complete()
+
+    def alloc_mw(self, type):
+        mw = MW(self.pd, type)
+        return {"id": self.keep(mw), "rkey": mw.rkey}
+
+    def bind_mw(self, qp, mw, wr_id, mr, offset, length, access):
+        """Posts a bind; returns the key that the window gets."""
+        mr, mw = self.objects[mr][0], self.objects[mw][0]
+        info = MWBindInfo(mr, mr.buf + offset, length, access)
+        if mw.type == e.IBV_MW_TYPE_1:
+            self.objects[qp][0].bind_mw(mw, MWBind(info, wr_id, e.IBV_SEND_SIGNALED))
+            return {"rkey": mw.rkey}
+        wr = SendWR(wr_id=wr_id, opcode=e.IBV_WR_BIND_MW, send_flags=e.IBV_SEND_SIGNALED)
+        wr.set_bind_wr(mw, info)
+        self.objects[qp][0].post_send(wr)
+        return {"rkey": mw.rkey & ~0xff | (mw.rkey + 1) & 0xff}
 
     def poll(self, qp, which, count, limit):
         """Waits for count completions, or for the limit in seconds; returns what there is."""
@@ -141,7 +209,7 @@ class Agent:
             time.sleep(0.001)
         return {"wcs": [{
             "wr_id": wc.wr_id, "status": wc.status, "opcode": wc.opcode, "byte_len": wc.byte_len,
-            "flags": wc.wc_flags, "imm": socket.ntohl(wc.imm_data), "qpn": wc.qp_num, "src_qp": wc.src_qp,
+            "flags": wc.wc_flags, "imm": socket.ntohl(wc.imm_data), "inv": wc.imm_data, "qpn": wc.qp_num, "src_qp": wc.src_qp,
         } for wc in wcs]}
 
     def arm(self, qp, which, solicited):
