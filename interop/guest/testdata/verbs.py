@@ -142,7 +142,7 @@ class Agent:
 
     def post_recv(self, qp, wr_id, mr, offset, length, lkey=None, sges=None):
         sg = self.sges(mr, offset, length, lkey, sges)
-        wr = RecvWR(wr_id=wr_id, num_sge=1, sg=sg or self.sge(mr, 0, 0))  # pyverbs refuses an empty list
+        wr = RecvWR(wr_id=wr_id, num_sge=max(1, len(sg)), sg=sg or self.sge(mr, 0, 0))  # pyverbs refuses an empty list
         wr.num_sge = len(sg)
         self.objects[qp][0].post_recv(wr)
 
@@ -152,7 +152,7 @@ class Agent:
         sg = self.sges(mr, offset, length, lkey, sges)
         if opcode in (e.IBV_WR_SEND_WITH_INV, e.IBV_WR_LOCAL_INV):
             imm = socket.ntohl(imm)  # a key, in the same place as immediate data
-        wr = SendWR(wr_id=wr_id, opcode=opcode, num_sge=1, sg=sg or self.sge(mr, 0, 0), imm_data=socket.htonl(imm), send_flags=flags)
+        wr = SendWR(wr_id=wr_id, opcode=opcode, num_sge=max(1, len(sg)), sg=sg or self.sge(mr, 0, 0), imm_data=socket.htonl(imm), send_flags=flags)
         wr.num_sge = len(sg)
         if opcode in (e.IBV_WR_ATOMIC_CMP_AND_SWP, e.IBV_WR_ATOMIC_FETCH_AND_ADD):
             wr.set_wr_atomic(rkey, remote_addr, compare_add, swap)

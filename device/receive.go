@@ -1,0 +1,129 @@
+package device
+
+import (
+	"github.com/softnic/softnic/link"
+	"github.com/softnic/softnic/wire"
+)
+
+// receiveLoop reads one source until it is closed.
+func (d *Device) receiveLoop(src link.Source, b *link.Batch) {
+	defer d.wg.Done()
+	for {
+		if err := src.Recv(b, true); err != nil {
+			d.deaf(err)
+			return
+		}
+		d.receive(b)
+	}
+}
+
+// deaf tells every context that the link has failed, unless the device is being
+// closed.
+func (d *Device) deaf(err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed || d.failed {
+		return
+	}
+	d.failed = true
+	d.log.Debug("the link failed", "device", d.name, "err", err)
+	for c := range d.contexts {
+		c.async.add(AsyncEvent{Type: EventDeviceFatal})
+	}
+}
+
+// receive handles a batch: parse, route to queue pairs, one lock and one burst for a
+// run of packets to the same one, verdicts to the capture.
+func (d *Device) receive(b *link.Batch) {
+	d.port.Parse(b)
+	if l := d.raws.Load(); l != nil {
+		d.spread(*l, b)
+	}
+	for i := 0; i < len(b.Packets); {
+		p := &b.Packets[i]
+		q := d.route(p)
+		if q == nil {
+			d.verdict(p)
+			i++
+			continue
+		}
+		qpn := q.num
+		q.mu.Lock()
+		now := d.now()
+		for i < len(b.Packets) {
+			p = &b.Packets[i]
+			if !engineWants(p.Fault) || p.View.BTH().DestQP() != qpn || !d.mine(p) {
+				break
+			}
+			if q.dead {
+				p.Fault = wire.NoQP
+			} else if f := q.accept(&p.View); f != wire.OK {
+				p.Fault = f
+			} else {
+				p.Fault = q.eng.Receive(now, &p.View)
+				if ce(&p.View) {
+					q.congested(now, &p.View)
+				}
+			}
+			d.verdict(p)
+			i++
+			if qpn == gsiQPN {
+				break // the next may be for the device itself
+			}
+		}
+		if q.dead {
+			q.mu.Unlock()
+			continue
+		}
+		q.eng.EndBurst(now)
+		q.leave(now, maxBursts)
+	}
+	d.port.Done(b)
+}
+
+// engineWants reports whether a packet with this verdict of the codec goes to
+// an engine: a reserved opcode does, because RC answers it with a NAK.
+func engineWants(f wire.Fault) bool { return f == wire.OK || f == wire.ReservedOpcode }
+
+// mine reports whether the destination is an address of the device.
+func (d *Device) mine(p *link.Packet) bool {
+	_, ok := d.gids.Load().index[p.View.Dst()]
+	return ok
+}
+
+// route finds the queue pair of a packet, or sets the fault. A packet to a multicast group it delivers.
+func (d *Device) route(p *link.Packet) *QP {
+	if !engineWants(p.Fault) {
+		return nil
+	}
+	if !d.mine(p) {
+		p.Fault = wire.NoAddress
+		d.fanOut(p)
+		return nil
+	}
+	n := p.View.BTH().DestQP()
+	if n == gsiQPN && d.managed(p) {
+		return nil
+	}
+	q := d.lookup(n)
+	if q == nil {
+		p.Fault = wire.NoQP
+	}
+	return q
+}
+
+// verdict counts a packet under its verdict.
+func (d *Device) verdict(p *link.Packet) {
+	if p.Fault == wire.NotRoCE {
+		return
+	}
+	d.counters.RcvdPkts.Inc()
+	d.counters.RcvdBytes.Add(len(p.View.IB))
+	if p.Fault == wire.OK {
+		return
+	}
+	d.counters.Drops[p.Fault].Inc()
+	if p.Fault == wire.ICRC {
+		d.counters.RxICRCEncapsulated.Inc()
+	}
+}

@@ -1,0 +1,137 @@
+package device
+
+import (
+	"github.com/softnic/softnic/transport"
+)
+
+// poke wakes the queue pair's goroutine.
+func (q *QP) poke() {
+	select {
+	case q.wake <- struct{}{}:
+	default:
+	}
+}
+
+// loop is the queue pair's goroutine: timers, backlog, and what others ask for.
+func (q *QP) loop() {
+	defer close(q.done)
+	for range q.wake {
+		q.mu.Lock()
+		if q.dead {
+			q.mu.Unlock()
+			return
+		}
+		q.turn(q.dev.now())
+	}
+}
+
+// turn does what is due; it unlocks.
+func (q *QP) turn(now transport.Time) {
+	if q.todo.Swap(0)&todoCQError != 0 && q.attr.State != StateErr && q.attr.State != StateReset {
+		q.attr.State = StateErr
+		q.user.State = StateErr
+		q.eng.Modified(now, 0)
+		q.eng.Flush(now)
+		(*host)(q).Raise(transport.EventQPFatal)
+	}
+	if q.timerAt != 0 && now >= q.timerAt {
+		q.timerAt = 0
+	}
+	if d := q.eng.Deadline(); d != 0 && now >= d {
+		q.eng.Timer(now)
+	}
+	if q.lookAt != 0 && now >= q.lookAt {
+		q.lookAt = 0
+		q.eng.Doorbell(now)
+	}
+	q.eng.Pump(now)
+	q.leave(now, maxBursts)
+}
+
+// maxBursts bounds how many transmit lists one caller sends before the queue
+// pair's goroutine takes over, so that a poster or the receive loop is not held.
+const maxBursts = 4
+
+// leave ends every call of the engine: it sets the timer, sends what was
+// emitted, and unlocks. Only one goroutine at a time sends for a queue pair, with
+// no lock held; the others leave their packets to it.
+func (q *QP) leave(now transport.Time, bursts int) {
+	if q.srq != nil && q.attr.State == StateErr && !q.lastWQE {
+		q.lastWQE = true // once per entry to ERR: no more receives will be taken
+		q.ctx.raise(AsyncEvent{Type: EventLastWQE, QP: q}, q.handler)
+	}
+	q.setTimer(now)
+	if q.sending || q.tx.Len() == 0 {
+		q.mu.Unlock()
+		return
+	}
+	q.sending = true
+	for ; q.tx.Len() > 0 && (bursts > 0 || q.dev.opts.Stepped); bursts-- {
+		q.tx.Swap(&q.out)
+		q.mu.Unlock()
+		q.pkts = q.out.Resolve(q.pkts[:0], &q.scr)
+		q.transmit()
+		clear(q.pkts)
+		q.mu.Lock()
+		if q.dead {
+			q.out.Release()
+			q.tx.Release()
+			break
+		}
+		now = q.dev.now()
+		q.eng.Sent(now, &q.out)
+		q.out.Release()
+		if len(q.answers) > 0 {
+			q.deliver(now)
+		}
+		q.eng.Pump(now)
+		q.setTimer(now)
+	}
+	q.sending = false
+	q.idle.Broadcast()
+	more := q.tx.Len() > 0
+	q.mu.Unlock()
+	if more {
+		q.poke()
+	}
+}
+
+// transmit sends q.pkts; the flusher calls it, with no lock held.
+func (q *QP) transmit() {
+	switch q.typ {
+	case RawPacket:
+		q.dev.sendRaw(q.pkts)
+	case SMI:
+		q.local(q.pkts)
+	default:
+		q.dev.send(q.pkts)
+	}
+}
+
+// ringLook is how often the queues of a queue pair in ERR are looked at when they are in
+// rings: a receive that is posted rings no doorbell, and has to be flushed all the same.
+const ringLook = transport.Time(5e6)
+
+// setTimer has the goroutine woken at the engine's deadline. A timer that
+// runs is moved only if it is late: most deadlines move on before they come.
+func (q *QP) setTimer(now transport.Time) {
+	d := q.eng.Deadline()
+	if q.sendRing != nil && q.attr.State == StateErr {
+		if q.lookAt == 0 {
+			q.lookAt = now + ringLook
+		}
+		if d == 0 || q.lookAt < d {
+			d = q.lookAt
+		}
+	}
+	if d == 0 || q.dev.opts.Stepped || q.timerAt != 0 && q.timerAt <= d {
+		return
+	}
+	q.timerAt = d
+	wait := max(d-now, 0)
+	if q.timer == nil {
+		q.timer = q.dev.clock.AfterFunc(duration(wait), q.poke)
+	} else {
+		q.timer.Reset(duration(wait))
+	}
+}
