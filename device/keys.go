@@ -110,13 +110,17 @@ func (k *keys) forget(v uint32) {
 }
 
 // Local implements transport.Host.
-func (h *host) Local(lkey uint32, va uint64, n int, a Access) (transport.Region, Status) {
+func (h *host) Local(c *transport.RecvContext, lkey uint32, va uint64, n int, a Access) (transport.Region, Status) {
 	q := (*QP)(h)
 	k := &q.dev.keys
 	k.mu.RLock()
 	defer k.mu.RUnlock()
 	m := k.local[lkey]
-	if m == nil || m.pd != q.pd || m.access&a != a || !within(va, uint64(n), m.base, m.size) {
+	pd := q.pd
+	if c != nil && c.Domain != nil {
+		pd = c.Domain.(*PD)
+	}
+	if m == nil || m.pd != pd || m.access&a != a || !within(va, uint64(n), m.base, m.size) {
 		return nil, StatusLocalProtection
 	}
 	m.refs.Add(1)

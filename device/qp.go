@@ -163,7 +163,7 @@ func createQP(c *Context, pd *PD, in QPInit) (*QP, error) {
 		q.sq.slot, q.rq.slot = make([]SendWR, in.Cap.SendWR), make([]RecvWR, in.Cap.RecvWR)
 	}
 	if in.SRQ != nil {
-		q.recv.Queue, q.recv.Shared = in.SRQ, true
+		q.recv.Queue, q.recv.Shared, q.recv.Domain = in.SRQ, true, in.SRQ.pd
 	}
 	q.attr.SigAll, q.notSelf = in.SigAll, in.BlockSelfMulticast
 	q.attr.MigReq, q.attr.Rules = c.dev.profile.MigReq, c.dev.profile.Rules

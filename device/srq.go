@@ -80,7 +80,7 @@ func (pd *PD) CreateSRQ(in SRQInit) (*SRQ, error) {
 		if in.XRCD != nil {
 			in.XRCD.uses.Add(1)
 			in.CQ.uses.Add(1)
-			s.recv = transport.RecvContext{Queue: s, Shared: true, Done: in.CQ.push}
+			s.recv = transport.RecvContext{Queue: s, Shared: true, Domain: pd, Done: in.CQ.push}
 			c.dev.addSRQ(s)
 		}
 	})

@@ -75,4 +75,4 @@ func (q *QP) selectSRQ(srqn uint32) *transport.RecvContext {
 
 // enter has memory looked up in the protection domain of a shared receive queue from now
 // on; the queue pair's lock is held.
-func (q *QP) enter(c *transport.RecvContext) { q.pd = c.Queue.(*SRQ).pd }
+func (q *QP) enter(c *transport.RecvContext) { q.pd = c.Domain.(*PD) }

@@ -90,8 +90,9 @@ const (
 // happen under the queue pair's lock.
 type Host interface {
 	// Local looks up a local key for n bytes at va with the given right (0:
-	// read) in the queue pair's protection domain. The reference must be released.
-	Local(lkey uint32, va uint64, n int, a Access) (Region, Status)
+	// read), in the protection domain that receives of c belong to or, where c is nil, that
+	// of the queue pair. The reference must be released.
+	Local(c *RecvContext, lkey uint32, va uint64, n int, a Access) (Region, Status)
 	// Remote looks up a remote key for n bytes at va.
 	Remote(rkey uint32, va uint64, n uint64, a Access) (Region, bool)
 	// Invalidate ends the validity of a key of a window or a fast-registered region, for a

@@ -99,8 +99,9 @@ func failure(err error) Status {
 }
 
 // Scatter stores b at offset from of a scatter list, looking each key up
-// again. The list must be long enough: StatusLocalLength otherwise.
-func Scatter(h Host, l []SGE, from uint64, b []byte, s *Scratch) Status {
+// again: those of a receive in the domain of c, those of a request with c nil. The list must be long
+// enough: StatusLocalLength otherwise.
+func Scatter(h Host, c *RecvContext, l []SGE, from uint64, b []byte, s *Scratch) Status {
 	for i := range l {
 		if len(b) == 0 {
 			break
@@ -110,7 +111,7 @@ func Scatter(h Host, l []SGE, from uint64, b []byte, s *Scratch) Status {
 			continue
 		}
 		k := int(min(uint64(len(b)), uint64(l[i].Length)-from))
-		m, st := h.Local(l[i].LKey, l[i].Addr+from, k, LocalWrite)
+		m, st := h.Local(c, l[i].LKey, l[i].Addr+from, k, LocalWrite)
 		if st != StatusSuccess {
 			return st
 		}

@@ -36,6 +36,7 @@ type CountedQueue interface {
 type RecvContext struct {
 	Queue  RecvQueue
 	Shared bool // the queue is an SRQ: not flushed with the queue pair
+	Domain any  // its protection domain; nil: that of the queue pair
 	// Done publishes a completion; false if the completion queue was full and it
 	// is lost, over which the engine has the queue pair enter ERR.
 	Done func(wc *WC, solicited bool) bool

@@ -77,7 +77,7 @@ func Gather(h Host, t *Tx, wr *SendWR, from uint64, n int) Status {
 			continue
 		}
 		k := min(n, int(uint64(s.Length)-from))
-		reg, st := h.Local(s.LKey, s.Addr+from, k, 0)
+		reg, st := h.Local(nil, s.LKey, s.Addr+from, k, 0)
 		if st != StatusSuccess {
 			return st
 		}

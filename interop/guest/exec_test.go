@@ -290,7 +290,11 @@ func (m match) judge(t testing.TB, server, client result) {
 	if slices.Contains(m.argv, "-q") {
 		iters = strconv.Itoa(atoi(t, iters) * atoi(t, option("-q", "1")))
 	}
-	sizes := []string{option("-s", map[bool]string{true: "2", false: "65536"}[strings.HasSuffix(m.argv[0], "_lat")])}
+	size := map[bool]string{true: "2", false: "65536"}[strings.HasSuffix(m.argv[0], "_lat")]
+	if strings.HasPrefix(m.argv[0], "ib_atomic_") {
+		size = "8"
+	}
+	sizes := []string{option("-s", size)}
 	if slices.Contains(m.argv, "-a") {
 		sizes = nil
 		for i := 1; i <= 23; i++ {
@@ -345,8 +349,9 @@ func complaints(t testing.TB) []string {
 
 var badKernel = regexp.MustCompile(`WARNING: CPU|BUG:|Oops|blocked for more than|general protection|segfault|rdma_rxe: .*(fail|err)|rxe0: .*(fail|err)`)
 
-// TestExecPingpong plays the stock ibv_rc_pingpong and ibv_ud_pingpong, unmodified at both ends: on softnic through
-// softnic exec, and on the kernel's device. Tools prove nothing about data: TestExecData does.
+// TestExecPingpong plays the stock ibv_rc_pingpong, ibv_ud_pingpong, ibv_uc_pingpong and ibv_srq_pingpong, unmodified at
+// both ends: on softnic through softnic exec, and on the kernel's device. Tools prove nothing about data: TestExecData
+// does.
 func TestExecPingpong(t *testing.T) {
 	needGuest(t)
 	t.Run("mtu1500", func(t *testing.T) {
@@ -361,6 +366,10 @@ func TestExecPingpong(t *testing.T) {
 			"ibv_ud_pingpong -n 30 -s 1 -e -c",
 			"ibv_ud_pingpong -n 30 -s 1024 -c",
 			"ibv_ud_pingpong -n 30 -s 1024 -e",
+			"ibv_uc_pingpong -n 30 -s 4096 -c",
+			"ibv_uc_pingpong -n 30 -s 1 -e",
+			"ibv_srq_pingpong -n 64 -s 4096 -c -q 4",
+			"ibv_srq_pingpong -n 64 -s 1024 -e -q 4",
 		))
 		l.playAll(t, []match{
 			{argv: strings.Fields("ibv_rc_pingpong -n 30 -s 4096 -c -e"), server: true, ipv6: true},
@@ -402,6 +411,10 @@ func TestExecPerftest(t *testing.T) {
 			"ib_send_lat -n 50",
 			"ib_write_lat -n 50",
 			"ib_read_lat -n 50",
+			"ib_atomic_bw -n 20 -A FETCH_AND_ADD",
+			"ib_atomic_bw -n 20 -A CMP_AND_SWAP",
+			"ib_atomic_lat -n 50 -A FETCH_AND_ADD",
+			"ib_atomic_lat -n 50 -A CMP_AND_SWAP",
 		))
 		l.stop(t)
 	})
@@ -427,17 +440,10 @@ func TestExecPerftest(t *testing.T) {
 	})
 	t.Run("all", func(t *testing.T) { // not captured
 		l := execTap(t, 4200, "")
-		l.playAll(t, bothRoles(
-			"ib_send_bw -n 5 -u 18 -a",
-			"ib_write_bw -n 5 -u 18 -a",
-			"ib_read_bw -n 5 -u 18 -a",
-		))
-		// Both of these send, whatever the role, and ib_read_bw has read in both: one each saves a minute.
-		l.playAll(t, []match{
-			{argv: strings.Fields("ib_send_lat -n 5 -u 18 -a"), server: true},
-			{argv: strings.Fields("ib_write_lat -n 5 -u 18 -a")},
-			{argv: strings.Fields("ib_read_lat -n 5 -u 18 -a")},
-		})
+		// Each tool in one role and each role with three, which saves two minutes.
+		for i, tool := range []string{"ib_send_bw", "ib_write_bw", "ib_read_bw", "ib_write_lat", "ib_read_lat", "ib_send_lat"} {
+			l.playAll(t, []match{{argv: []string{tool, "-n", "5", "-u", "18", "-a"}, server: i%2 == 0}})
+		}
 		l.stop(t)
 	})
 }

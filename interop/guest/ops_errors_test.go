@@ -90,9 +90,13 @@ func TestOpsRNR(t *testing.T) {
 		if n := l.tape.naks(mark, rules.Tx); len(n) != 1 {
 			t.Errorf("softnic answers with NAKs %x, want one", n)
 		}
+		var psns []uint32
+		for _, v := range l.tape.seen(mark, rules.Rx) {
+			psns = append(psns, uint32(v.BTH().PSN()))
+		}
+		deviation(t, "rnr-new-request", psns[1] == psns[0]+1, "PSNs %x", psns)
 	})
 	l.end([]string{"drop_not-ready", "drop_out-of-sequence", "drop_duplicate", "drop_stale-response"}, rules.RNRWait, rules.RNRSilence)
-	deviation(t, "rnr-new-request", l.breaks(rules.RNRWait), "it sends nothing while it has to wait")
 	deviation(t, "rnr-sequence-nak", l.breaks(rules.RNRSilence), "it is silent after an RNR NAK")
 }
 
@@ -119,6 +123,8 @@ func TestOpsErrors(t *testing.T) {
 		conn  opsConn
 		nak   bth.Syndrome
 		recv  device.Status // of the receive that a WRITE with immediate holds, at both
+
+		misaligned bool
 	}{
 		{name: "write-key", op: device.OpWrite, where: at(0, 0x100), nak: access},
 		{name: "write-key-byte", op: device.OpWrite, where: at(0, 1), nak: access},
@@ -135,19 +141,26 @@ func TestOpsErrors(t *testing.T) {
 		{name: "fetch-add-range", op: device.OpFetchAdd, where: at(opsSize, 0), nak: access},
 		{name: "fetch-add-closed", op: device.OpFetchAdd, where: closed(device.LocalWrite | device.RemoteWrite | device.RemoteRead), nak: access},
 		{name: "fetch-add-disabled", op: device.OpFetchAdd, where: at(0, 0), conn: opsConn{none: true}, nak: invalid},
-		{name: "fetch-add-misaligned", op: device.OpFetchAdd, where: at(4, 0), nak: invalid},
-		{name: "fetch-add-misaligned-key", op: device.OpFetchAdd, where: at(4, 0x100), nak: access},
+		{name: "fetch-add-misaligned", op: device.OpFetchAdd, where: at(4, 0), nak: invalid, misaligned: true},
+		{name: "fetch-add-misaligned-key", op: device.OpFetchAdd, where: at(4, 0x100), nak: access, misaligned: true},
 		{name: "compare-swap-key", op: device.OpCompareSwap, where: at(0, 0x100), nak: access},
-		{name: "compare-swap-misaligned", op: device.OpCompareSwap, where: at(1, 0), nak: invalid},
+		{name: "compare-swap-misaligned", op: device.OpCompareSwap, where: at(1, 0), nak: invalid, misaligned: true},
 		{name: "atomic-write-key", op: device.OpAtomicWrite, where: at(0, 0x100), conn: opsConn{extended: true}, nak: access},
-		{name: "atomic-write-misaligned", op: device.OpAtomicWrite, where: at(4, 0), conn: opsConn{extended: true}, nak: invalid},
+		{name: "atomic-write-misaligned", op: device.OpAtomicWrite, where: at(4, 0), conn: opsConn{extended: true}, nak: invalid, misaligned: true},
 		{name: "atomic-write-disabled", op: device.OpAtomicWrite, where: at(0, 0), conn: opsConn{extended: true, none: true}, nak: invalid},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			l.eachNew(t, c.conn, func(t *testing.T, p *opsPair, from, to opsEnd) {
 				n := size
-				if c.op != device.OpWrite && c.op != device.OpWriteImm && c.op != device.OpRead {
+				switch c.op {
+				case device.OpWrite, device.OpRead:
+				case device.OpWriteImm:
+					n = 100 // of several packets, no receive is held yet
+				default:
 					n = 8
+				}
+				if c.misaligned && from == opsEnd(p.kern) {
+					return // its library does not post that
 				}
 				before, local := seeded(1, make([]byte, opsSource)), seeded(2, make([]byte, size))
 				to.put(0, before)

@@ -555,7 +555,7 @@ func (e *rxeEnd) polled(send bool, n int, limit time.Duration) []opsWC {
 	var out []opsWC
 	for _, w := range e.q.PollFor(which, n, limit) {
 		wc := opsWC{w.WrID, device.Status(w.Status), device.WCOp(w.Opcode), w.ByteLen, device.WCFlags(w.Flags), w.Imm, w.SrcQP}
-		if wc.Flags&device.WCWithInv != 0 {
+		if wc.Flags&(device.WCWithInv|4) != 0 { // see wc-with-inv
 			wc.Imm = w.Inv
 		}
 		out = append(out, wc)

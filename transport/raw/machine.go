@@ -167,7 +167,7 @@ func (m *Machine) Deliver(now transport.Time, frame []byte) wire.Fault {
 	if uint64(len(frame)) > transport.SGELen(m.recv.SGE) {
 		return wire.TooLong
 	}
-	if st := transport.Scatter(m.Host, m.recv.SGE, 0, frame, &m.scr); st != transport.StatusSuccess {
+	if st := transport.Scatter(m.Host, m.Recv, m.recv.SGE, 0, frame, &m.scr); st != transport.StatusSuccess {
 		m.Counters.RespCqeError.Inc()
 		m.finish(transport.WC{Status: st})
 		m.Host.Failed(transport.Err)

@@ -113,7 +113,7 @@ func (r *responder) send(now transport.Time, psn bth.PSN, v *wire.View) wire.Fau
 	if !transport.GoodLength(v, r.m.Attr.PathMTU) || r.got+uint64(len(v.Payload)) > transport.MaxMessage {
 		return r.badLength(now, psn)
 	}
-	switch transport.Scatter(r.m.Host, r.recv.SGE, r.got, v.Payload, &r.m.scr) {
+	switch transport.Scatter(r.m.Host, r.at, r.recv.SGE, r.got, v.Payload, &r.m.scr) {
 	case transport.StatusSuccess:
 	case transport.StatusLocalLength:
 		return r.badLength(now, psn)

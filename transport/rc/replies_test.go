@@ -68,7 +68,7 @@ func (s *side) Fetch(wr *transport.SendWR) (transport.Status, bool) {
 	return 0, true
 }
 func (s *side) Retire(int) {}
-func (s *side) Local(_ uint32, va uint64, n int, _ transport.Access) (transport.Region, transport.Status) {
+func (s *side) Local(_ *transport.RecvContext, _ uint32, va uint64, n int, _ transport.Access) (transport.Region, transport.Status) {
 	if va+uint64(n) > uint64(len(s.mem)) {
 		return nil, transport.StatusLocalProtection
 	}

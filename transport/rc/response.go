@@ -212,7 +212,7 @@ func fits(op bth.Operation, w *wqe, left int) bool {
 
 // scatter stores b at offset from of a scatter list.
 func (m *Machine) scatter(l []transport.SGE, from uint64, b []byte) transport.Status {
-	if transport.Scatter(m.Host, l, from, b, &m.scr) != transport.StatusSuccess {
+	if transport.Scatter(m.Host, nil, l, from, b, &m.scr) != transport.StatusSuccess {
 		return transport.StatusLocalProtection
 	}
 	return transport.StatusSuccess

@@ -33,7 +33,7 @@ func (b *bench) Fetch(wr *transport.SendWR) (transport.Status, bool) {
 }
 
 func (b *bench) Retire(int) {}
-func (b *bench) Local(uint32, uint64, int, transport.Access) (transport.Region, transport.Status) {
+func (b *bench) Local(*transport.RecvContext, uint32, uint64, int, transport.Access) (transport.Region, transport.Status) {
 	return nil, transport.StatusLocalProtection
 }
 func (b *bench) Remote(uint32, uint64, uint64, transport.Access) (transport.Region, bool) {

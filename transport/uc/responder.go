@@ -74,7 +74,7 @@ func (r *responder) send(now transport.Time, v *wire.View) wire.Fault {
 	if v.Info.Has(bth.Start) {
 		r.got = 0
 	}
-	switch transport.Scatter(r.m.Host, r.recv.SGE, r.got, v.Payload, &r.m.scr) {
+	switch transport.Scatter(r.m.Host, r.m.Recv, r.recv.SGE, r.got, v.Payload, &r.m.scr) {
 	case transport.StatusSuccess:
 	case transport.StatusLocalLength:
 		return wire.TooLong // the receive stays for the next one

@@ -124,7 +124,7 @@ func (m *Machine) emit(s *send) transport.Status {
 		if e.Length == 0 || s.wr.Flags&transport.Inline != 0 {
 			continue
 		}
-		mem, st := m.Host.Local(e.LKey, e.Addr, int(e.Length), 0)
+		mem, st := m.Host.Local(nil, e.LKey, e.Addr, int(e.Length), 0)
 		if st != transport.StatusSuccess {
 			m.Tx.DropLast()
 			return st
@@ -269,10 +269,10 @@ func (m *Machine) take(now transport.Time, ip, payload []byte, wc transport.WC, 
 func (m *Machine) store(ip, payload []byte) transport.Status {
 	clear(m.area[:])
 	copy(m.area[GRHLen-len(ip):], ip)
-	if st := transport.Scatter(m.Host, m.recv.SGE, 0, m.area[:], &m.scr); st != transport.StatusSuccess {
+	if st := transport.Scatter(m.Host, m.Recv, m.recv.SGE, 0, m.area[:], &m.scr); st != transport.StatusSuccess {
 		return st
 	}
-	return transport.Scatter(m.Host, m.recv.SGE, GRHLen, payload, &m.scr)
+	return transport.Scatter(m.Host, m.Recv, m.recv.SGE, GRHLen, payload, &m.scr)
 }
 
 // finish completes the receive that is held; false if the completion was lost
