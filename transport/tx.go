@@ -100,14 +100,14 @@ func (l *TxList) Resolve(dst []*wire.Packet, s *Scratch) []*wire.Packet {
 		for k := range t.pieces {
 			p := &t.pieces[k]
 			if p.mem != mem {
-				l.read(mem, from, s)
+				l.read(mem, from, i, s)
 				mem, from = p.mem, i
 			}
 			s.extents = append(s.extents, Extent{p.va, t.inline[off : off+p.n]})
 			off += p.n
 		}
 	}
-	l.read(mem, from, s)
+	l.read(mem, from, l.n-1, s)
 	for _, t := range l.Packets() {
 		if !t.Lost {
 			dst = append(dst, &t.Packet)
@@ -133,9 +133,9 @@ func (t *Tx) direct() bool {
 	return true
 }
 
-// read fills the extents that were collected from mem, from packet from on. When
+// read fills the extents that were collected from mem, of packets from to to. When
 // that fails, each packet is read for itself, to know which are lost.
-func (l *TxList) read(mem Region, from int, s *Scratch) {
+func (l *TxList) read(mem Region, from, to int, s *Scratch) {
 	if len(s.extents) == 0 {
 		return
 	}
@@ -145,7 +145,7 @@ func (l *TxList) read(mem Region, from int, s *Scratch) {
 	if err == nil {
 		return
 	}
-	for _, t := range l.Packets()[from:] {
+	for _, t := range l.list[from : to+1] {
 		off := 0
 		for k := range t.pieces {
 			p := &t.pieces[k]

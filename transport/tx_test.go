@@ -67,13 +67,14 @@ func TestResolve(t *testing.T) {
 		{"hole at the end", [][]piece{{{0, 0, 9}}, {{0, 50, 9}}, {{0, 1000, 1}}}, []int{2}, [2]int{4, 0}},
 		{"hole in the middle", [][]piece{{{0, 0, 9}}, {{0, 99, 2}}, {{0, 18, 9}}}, []int{1}, [2]int{4, 0}},
 		{"hole in one of two pieces", [][]piece{{{1, 0, 9}, {0, 100, 1}}, {{1, 1, 1}}}, []int{0}, [2]int{2, 2}},
+		{"hole, then another region, then the first", [][]piece{{{0, 100, 9}}, {{1, 9, 9}}, {{0, 18, 9}}}, []int{0}, [2]int{3, 1}},
 		{"all", [][]piece{{{0, 100, 9}}, {{0, 101, 2}}}, []int{0, 1}, [2]int{3, 0}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			a, b, n := &far{hole: 100}, &far{hole: 100}, &near{far{hole: 100}}
 			var l TxList
 			var s Scratch
-			for range 2 { // reuse must not show
+			for range 2 { // reuse must not show; what is new must not either
 				a.calls, b.calls = 0, 0
 				for i, pieces := range c.packets {
 					x := l.Add()

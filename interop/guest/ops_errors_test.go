@@ -78,6 +78,7 @@ func TestOpsRNR(t *testing.T) {
 		post := func(id uint64) { p.kern.post(opsWR{ID: id, Op: device.OpSend, SGE: []span{{opsSource, 10}}}) }
 		post(1)
 		waitFor(t, patience, "an RNR NAK", func() bool { return l.rnrs(mark, p.soft) == 1 })
+		time.Sleep(30 * time.Millisecond) // longer than what may have been on its way
 		post(2)
 		p.soft.recv(1, span{opsTarget, 100})
 		p.soft.recv(2, span{opsTarget, 100})
@@ -97,6 +98,7 @@ func TestOpsRNR(t *testing.T) {
 		deviation(t, "rnr-new-request", psns[1] == psns[0]+1, "PSNs %x", psns)
 	})
 	l.end([]string{"drop_not-ready", "drop_out-of-sequence", "drop_duplicate", "drop_stale-response"}, rules.RNRWait, rules.RNRSilence)
+	deviation(t, "rnr-new-request", l.breaks(rules.RNRWait), "it sends nothing while it has to wait")
 	deviation(t, "rnr-sequence-nak", l.breaks(rules.RNRSilence), "it is silent after an RNR NAK")
 }
 
@@ -300,6 +302,7 @@ func TestOpsErrors(t *testing.T) {
 		})
 	})
 	l.end([]string{"drop_bad-request", "drop_local-memory", "drop_qp-state", "drop_stale-response", "drop_bad-response", "drop_duplicate"}, rules.MSN)
+	deviation(t, "send-inv-msn", l.breaks(rules.MSN), "it counts right")
 }
 
 // TestOpsSRQ has three queue pairs of softnic share receives, against three of the kernel's device.

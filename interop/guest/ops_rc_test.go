@@ -256,13 +256,13 @@ func opsSendInv(t *testing.T, p *opsPair, from, to opsEnd) {
 	}
 	write(1, device.StatusSuccess)
 	for i, size := range []int{0, 1500} { // as one packet, and as two; the second key is that of another window
-		key, window := w.rkey, w
+		key := w.rkey
 		if i == 1 {
-			window = to.window(device.MW2B)
-			defer to.freeWindow(window)
-			to.bind(window, opsTarget, 64, device.RemoteRead)
+			other := to.window(device.MW2B)
+			defer to.freeWindow(other)
+			to.bind(other, opsTarget, 64, device.RemoteRead)
 			sent(t, to, "bind", device.StatusSuccess)
-			key = window.rkey
+			key = other.rkey
 		}
 		data := seeded(7, make([]byte, size))
 		from.put(opsSource, data)
@@ -322,5 +322,6 @@ func TestOpsFlush(t *testing.T) {
 			t.Errorf("rxe answers FLUSH with %d packets of wrong ICRC", dropped)
 		}
 	})
-	l.end([]string{"drop_icrc"}, rules.ICRC, rules.RetransmissionSame)
+	l.end([]string{"drop_icrc"}, rules.ICRC)
+	deviation(t, "flush-icrc", l.breaks(rules.ICRC), "its ICRCs are right")
 }

@@ -50,11 +50,9 @@ func TestOpsWindows(t *testing.T) {
 					t.Helper()
 					q := l.connect(opsConn{})
 					defer q.close()
-					a, b := from, to
-					if from == opsEnd(p.soft) {
-						a, b = q.soft, q.kern
-					} else {
-						a, b = q.kern, q.soft
+					a, b := opsEnd(q.soft), opsEnd(q.kern)
+					if from == opsEnd(p.kern) {
+						a, b = b, a
 					}
 					if bind {
 						x := b.window(typ)
@@ -269,6 +267,24 @@ func TestOpsLoss(t *testing.T) {
 			received(t, e, "SEND", device.StatusSuccess)
 		}
 	}
+	for i := range 8 {
+		for k, e := range ends {
+			to := ends[1-k]
+			w := to.window(device.MW2B)
+			to.bind(w, writes, 64, device.RemoteWrite)
+			sent(t, to, "bind", device.StatusSuccess)
+			data := seeded(uint64(i), make([]byte, each))
+			e.put(source, data)
+			to.recv(5, span{receive, 4096})
+			e.post(opsWR{Op: device.OpSendInv, SGE: []span{{source, each}}, Imm: w.rkey})
+			sent(t, e, "SEND with invalidate", device.StatusSuccess)
+			if wc := received(t, to, "SEND with invalidate", device.StatusSuccess); wc.Len != each || wc.Imm != w.rkey {
+				t.Fatalf("%s's receive of SEND with invalidate of %#x: %+v", to.who(), w.rkey, wc)
+			}
+			same(t, "SEND with invalidate", to.get(receive, each), data)
+			to.freeWindow(w)
+		}
+	}
 	// ATOMIC WRITE is right from softnic alone: see atomic-write-retry.
 	p.soft.put(opsSource, seeded(77, make([]byte, 8*64)))
 	for i := range 64 {
@@ -294,6 +310,39 @@ func TestOpsLoss(t *testing.T) {
 	t.Logf("softnic: %s", l.n.drops())
 	p.close()
 
+	// Each second answer to an atomic is lost: it has been executed, and is asked for again.
+	t.Run("atomic-again", func(t *testing.T) {
+		p := l.connect(opsConn{timeout: 14})
+		defer p.close()
+		p.each(t, func(t *testing.T, from, to opsEnd) {
+			dir := map[bool]string{true: "rx", false: "tx"}[from == opsEnd(p.soft)]
+			if _, err := l.n.dev.Port().Impair().Add(dir + " opcode=ATOMIC_ACKNOWLEDGE nth=2 count=4 drop"); err != nil {
+				t.Fatal(err)
+			}
+			to.put(opsTarget, make([]byte, 16))
+			for i := range uint64(8) {
+				from.post(opsWR{Op: device.OpFetchAdd, SGE: []span{{opsSource, 8}}, Addr: to.addr(opsTarget), Key: to.key(), Compare: 3})
+				sent(t, from, "FETCH ADD", device.StatusSuccess)
+				if v := word(from.get(opsSource, 8)); v != 3*i {
+					t.Fatalf("FETCH ADD %d brings %d, want %d", i, v, 3*i)
+				}
+				from.post(opsWR{Op: device.OpCompareSwap, SGE: []span{{opsSource, 8}}, Addr: to.addr(opsTarget + 8), Key: to.key(), Compare: i, Swap: i + 1})
+				sent(t, from, "COMPARE SWAP", device.StatusSuccess)
+				if v := word(from.get(opsSource, 8)); v != i { // the second time it would miss
+					t.Fatalf("COMPARE SWAP %d brings %d, want %d", i, v, i)
+				}
+			}
+			if left := to.get(opsTarget, 16); word(left) != 24 || word(left[8:]) != 8 {
+				t.Errorf("%d and %d are left, want 24 and 8", word(left), word(left[8:]))
+			}
+			for _, s := range l.n.dev.Port().Impair().List() {
+				if s.Hits != 4 {
+					t.Errorf("%s has lost %d answers, want 4", s.Rule, s.Hits)
+				}
+			}
+			l.n.dev.Port().Impair().Clear()
+		})
+	})
 	// The kernel's device sends an ATOMIC WRITE again with address 0 (rxe-lab.md 3).
 	t.Run("rxe-atomic-write", func(t *testing.T) {
 		p := l.connect(opsConn{extended: true, timeout: 14})

@@ -96,3 +96,72 @@ func TestLostResponse(t *testing.T) {
 		t.Errorf("answer %v %v psn %d", l[0].BTH().Opcode(), a.Syndrome(), l[0].BTH().PSN())
 	}
 }
+
+// TestLostAgainInTheMiddle: three messages have arrived, and nothing was heard of it. Sent again, the second cannot be
+// read any more; then the answer to the first round comes. Nothing is sent under a PSN that is not its own.
+func TestLostAgainInTheMiddle(t *testing.T) {
+	never := func(bth.PSN) bool { return false }
+	s := newSide(make(arena, 1<<16), nil)
+	for i := range 3 {
+		s.queue = append(s.queue, transport.SendWR{ID: uint64(i), Op: transport.OpSend, Flags: transport.Signaled, SGE: []transport.SGE{{Length: 100}}})
+	}
+	s.Doorbell(1)
+	s.sentBut(1, never)
+	d := s.Deadline()
+	s.Timer(d)
+	s.sentBut(d, func(p bth.PSN) bool { return p == 1 })
+	s.Receive(d+1, ack(1, bth.AckUnlimited, 2))
+	s.EndBurst(d + 1)
+	for _, p := range s.sentBut(d+2, never) {
+		if p != 2 {
+			t.Errorf("sent PSN %v", p)
+		}
+	}
+	s.Receive(d+3, ack(2, bth.AckUnlimited, 3))
+	s.EndBurst(d + 3)
+	s.post(d+4, transport.OpSend, 100)
+	if l := s.sentBut(d+4, never); len(l) != 1 || l[0] != 3 {
+		t.Errorf("the next request was sent as %v", l)
+	}
+	s.Receive(d+5, ack(3, bth.AckUnlimited, 4))
+	s.EndBurst(d + 5)
+	if len(s.done) != 4 || s.attr.State != transport.RTS {
+		t.Fatalf("%v in %v", s.done, s.attr.State)
+	}
+	for i, wc := range s.done {
+		if wc.Status != transport.StatusSuccess {
+			t.Errorf("request %d: %v", i, wc.Status)
+		}
+	}
+}
+
+// TestLostBehindALoss: a request that cannot be read is behind one whose packet was lost: that is sent again, and the
+// other fails in its turn.
+func TestLostBehindALoss(t *testing.T) {
+	s := newSide(make(arena, 1<<16), nil)
+	for i := range 3 {
+		s.queue = append(s.queue, transport.SendWR{ID: uint64(i), Op: transport.OpSend, Flags: transport.Signaled, SGE: []transport.SGE{{Length: 100}}})
+	}
+	s.Doorbell(1)
+	s.sentBut(1, func(p bth.PSN) bool { return p == 1 })
+	s.post(2, transport.OpSend, 100)
+	if l := s.sentBut(2, func(bth.PSN) bool { return false }); len(l) != 0 {
+		t.Errorf("sent %v behind a request that has failed", l)
+	}
+	d := s.Deadline()
+	s.Timer(d)
+	if l := s.sentBut(d, func(bth.PSN) bool { return false }); len(l) != 1 || l[0] != 0 {
+		t.Fatalf("sent again: %v", l)
+	}
+	s.Receive(d+1, ack(0, bth.AckUnlimited, 1))
+	s.EndBurst(d + 1)
+	want := []transport.Status{transport.StatusSuccess, transport.StatusLocalProtection, transport.StatusFlush, transport.StatusFlush}
+	if len(s.done) != len(want) {
+		t.Fatalf("%v in %v", s.done, s.attr.State)
+	}
+	for i, st := range want {
+		if s.done[i].Status != st {
+			t.Errorf("request %d: %v, want %v", i, s.done[i].Status, st)
+		}
+	}
+}

@@ -68,6 +68,8 @@ type requester struct {
 	ssn      uint32 // message sequence number of the next request, from 1
 	limited  bool   // the peer limits credits
 	limit    uint32 // ssn up to which it does
+	failed   bool   // a request failed while it was being sent
+	failedAt uint32 // its sequence number
 	beyond   uint32 // ssn of the last message that was sent beyond the limit; 0: none
 	retries  int    // left
 	rnrs     int    // left
@@ -140,7 +142,7 @@ func (r *requester) grow() {
 // send emits packets until the queue is empty or something holds it back.
 func (r *requester) send(now transport.Time) {
 	a := r.m.Attr
-	for a.State == transport.RTS && r.rnrUntil == 0 && r.m.Tx.Len() < txHigh {
+	for a.State == transport.RTS && r.rnrUntil == 0 && r.m.Tx.Len() < txHigh && !r.stopped(now) {
 		if r.cur == r.n && !r.fetch() {
 			return
 		}
@@ -371,10 +373,32 @@ func (r *requester) sent(t *transport.Tx) {
 	if !t.Lost || w.done || w.status != transport.StatusSuccess {
 		return
 	}
+	// send fails it when those before it are answered. The cursor stays where it is: an answer
+	// may still say that it had arrived in an earlier round.
 	w.status = transport.StatusLocalProtection
-	if i < r.cur || i == r.cur && r.off > 0 {
-		r.cur, r.off = i, 0 // send waits there until those before it are answered
+	if seq := r.base + uint32(i); !r.failed || int32(r.failedAt-seq)<<1 > 0 {
+		r.failed, r.failedAt = true, seq&^(1<<31)
 	}
+}
+
+// stopped reports whether a request that failed while it was being sent is behind the cursor; it
+// fails it when it is the oldest.
+func (r *requester) stopped(now transport.Time) bool {
+	if !r.failed {
+		return false
+	}
+	i := int((r.failedAt - r.base) &^ (1 << 31))
+	if i >= r.n || r.at(i).done || r.at(i).status == transport.StatusSuccess {
+		r.failed = false // it was answered
+		return false
+	}
+	if i >= r.cur {
+		return false // send comes to it
+	}
+	if i == r.oldest() {
+		r.abort(now, r.at(i).status)
+	}
+	return true
 }
 
 // complete retires and reports the requests at the head that are finished,
