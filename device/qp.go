@@ -102,16 +102,17 @@ type QP struct {
 	notSelf  bool                 // it does not hear what it sends to a multicast group
 	groups   groupSet             // that it is attached to; mcast.change is held too where it changes
 
-	mu      sync.Mutex // first in the lock order
-	idle    sync.Cond  // flushing has ended
-	attr    transport.Attr
-	user    QPAttr // what modify was given, for query
-	eng     transport.Engine
-	sq      sendRing
-	rq      recvRing
-	tx      transport.TxList // emitted, not sent
-	dead    bool
-	sending bool // one flusher: it sends what others emit meanwhile
+	mu                     sync.Mutex // first in the lock order
+	idle                   sync.Cond  // flushing has ended
+	attr                   transport.Attr
+	user                   QPAttr // what modify was given, for query
+	eng                    transport.Engine
+	sq                     sendRing
+	rq                     recvRing
+	tx                     transport.TxList // emitted, not sent
+	dead                   bool
+	sendBudget, recvBudget int  // see spend
+	sending                bool // one flusher: it sends what others emit meanwhile
 
 	// The flusher alone uses these, while sending is set.
 	out     transport.TxList
@@ -133,6 +134,7 @@ type QP struct {
 // What other objects ask of a queue pair's goroutine.
 const (
 	todoCQError uint32 = 1 << iota // a completion was lost
+	todoMore                       // the engine has not seen all of its queues
 )
 
 // CreateQP makes a queue pair in state RESET. An XRC initiator has no receive queue, and RecvCQ is nil.
@@ -155,11 +157,10 @@ func createQP(c *Context, pd *PD, in QPInit) (*QP, error) {
 		wake: make(chan struct{}, 1), done: make(chan struct{}),
 	}
 	q.idle.L = &q.mu
-	q.recv = transport.RecvContext{Queue: &q.rq, Done: q.recvDone}
-	var sends transport.SendQueue = &q.sq
-	if in.SendRing != nil {
-		sends, q.recv.Queue = (*checkedRing)(q), in.RecvRing
-	} else {
+	q.recv = transport.RecvContext{Queue: (*recvSide)(q), Done: q.recvDone}
+	sends := (*sendSide)(q)
+	q.refill()
+	if in.SendRing == nil {
 		q.sq.slot, q.rq.slot = make([]SendWR, in.Cap.SendWR), make([]RecvWR, in.Cap.RecvWR)
 	}
 	if in.SRQ != nil {

@@ -85,12 +85,38 @@ func (r *recvRing) Len() int { return r.head - r.fetch }
 
 func (r *recvRing) clear() { r.tail, r.fetch = r.head, r.head }
 
-// checkedRing is the SendRing of a queue pair as its engine sees it: checked.
-type checkedRing QP
+// fetchBudget bounds the work requests that an engine takes from one queue while the queue pair's lock is
+// held: a program may have posted a million, or go on posting while they are flushed. It
+// is more than a batch of packets can need receives for.
+const fetchBudget = 256
+
+// spend takes one from a budget. When none is left the queue looks empty, and the queue pair's
+// goroutine goes on.
+func (q *QP) spend(budget *int) bool {
+	if *budget == 0 {
+		q.todo.Or(todoMore)
+		return false
+	}
+	*budget--
+	return true
+}
+
+// refill gives the budgets back; the lock has been, or is about to be, released.
+func (q *QP) refill() { q.sendBudget, q.recvBudget = fetchBudget, fetchBudget }
+
+// sendSide is the send queue of a queue pair as its engine sees it: of the caller or of a program, whose requests
+// are checked here.
+type sendSide QP
 
 // Fetch implements transport.SendQueue.
-func (r *checkedRing) Fetch(wr *SendWR) (Status, bool) {
-	q := (*QP)(r)
+func (s *sendSide) Fetch(wr *SendWR) (Status, bool) {
+	q := (*QP)(s)
+	if !q.spend(&q.sendBudget) {
+		return StatusSuccess, false
+	}
+	if q.sendRing == nil {
+		return q.sq.Fetch(wr)
+	}
 	st, ok := q.sendRing.Fetch(wr)
 	if ok && st == StatusSuccess {
 		if err := q.validate(wr); err != nil {
@@ -105,10 +131,52 @@ func (r *checkedRing) Fetch(wr *SendWR) (Status, bool) {
 }
 
 // Retire implements transport.SendQueue.
-func (r *checkedRing) Retire(n int) { r.sendRing.Retire(n) }
+func (s *sendSide) Retire(n int) {
+	if s.sendRing == nil {
+		s.sq.Retire(n)
+		return
+	}
+	s.sendRing.Retire(n)
+}
+
+// recvSide is the receive queue of a queue pair as its engine sees it.
+type recvSide QP
+
+// Fetch implements transport.RecvQueue.
+func (r *recvSide) Fetch(wr *RecvWR) bool {
+	q := (*QP)(r)
+	if !q.spend(&q.recvBudget) {
+		return false
+	}
+	if q.recvRing == nil {
+		return q.rq.Fetch(wr)
+	}
+	return q.recvRing.Fetch(wr)
+}
+
+// Retire implements transport.RecvQueue.
+func (r *recvSide) Retire(n int) {
+	if r.recvRing == nil {
+		r.rq.Retire(n)
+		return
+	}
+	r.recvRing.Retire(n)
+}
+
+// Len implements transport.CountedQueue. It is 0 for a ring that does not count.
+func (r *recvSide) Len() int {
+	if r.recvRing == nil {
+		return r.rq.Len()
+	}
+	if c, ok := r.recvRing.(transport.CountedQueue); ok {
+		return c.Len()
+	}
+	return 0
+}
 
 var (
-	_ transport.SendQueue = (*checkedRing)(nil)
-	_ transport.SendQueue = (*sendRing)(nil)
-	_ transport.RecvQueue = (*recvRing)(nil)
+	_ transport.SendQueue    = (*sendSide)(nil)
+	_ transport.CountedQueue = (*recvSide)(nil)
+	_ transport.SendQueue    = (*sendRing)(nil)
+	_ transport.RecvQueue    = (*recvRing)(nil)
 )

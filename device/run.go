@@ -27,7 +27,8 @@ func (q *QP) loop() {
 
 // turn does what is due; it unlocks.
 func (q *QP) turn(now transport.Time) {
-	if q.todo.Swap(0)&todoCQError != 0 && q.attr.State != StateErr && q.attr.State != StateReset {
+	todo := q.todo.Swap(0)
+	if todo&todoCQError != 0 && q.attr.State != StateErr && q.attr.State != StateReset {
 		q.attr.State = StateErr
 		q.user.State = StateErr
 		q.eng.Modified(now, 0)
@@ -42,6 +43,9 @@ func (q *QP) turn(now transport.Time) {
 	}
 	if q.lookAt != 0 && now >= q.lookAt {
 		q.lookAt = 0
+		todo |= todoMore
+	}
+	if todo&todoMore != 0 && q.attr.State >= StateRTS {
 		q.eng.Doorbell(now)
 	}
 	q.eng.Pump(now)
@@ -61,8 +65,13 @@ func (q *QP) leave(now transport.Time, bursts int) {
 		q.ctx.raise(AsyncEvent{Type: EventLastWQE, QP: q}, q.handler)
 	}
 	q.setTimer(now)
+	q.refill()
 	if q.sending || q.tx.Len() == 0 {
+		more := q.todo.Load()&todoMore != 0
 		q.mu.Unlock()
+		if more {
+			q.poke()
+		}
 		return
 	}
 	q.sending = true
@@ -86,10 +95,11 @@ func (q *QP) leave(now transport.Time, bursts int) {
 		}
 		q.eng.Pump(now)
 		q.setTimer(now)
+		q.refill()
 	}
 	q.sending = false
 	q.idle.Broadcast()
-	more := q.tx.Len() > 0
+	more := q.tx.Len() > 0 || q.todo.Load()&todoMore != 0
 	q.mu.Unlock()
 	if more {
 		q.poke()
