@@ -33,7 +33,7 @@ func (q *QP) lost() {
 func (h *host) Failed(s State) {
 	q := (*QP)(h)
 	q.dev.log.Debug("queue pair failed", "qp", q.num, "state", s.String())
-	q.attr.State, q.user.State = s, s
+	q.enterState(s)
 }
 
 // PathOf implements transport.Host.
@@ -54,4 +54,12 @@ func (h *host) PathOf(x transport.AddressHandle) *wire.Path {
 		q.paths[a] = p
 	}
 	return p
+}
+
+// enterState makes s the state.
+func (q *QP) enterState(s State) {
+	q.attr.State, q.user.State = s, s
+	if q.changed != nil {
+		q.changed(s)
+	}
 }

@@ -198,7 +198,7 @@ func (q *QP) commit(a *QPAttr, mask AttrMask, path *wire.Path, from, to State) {
 			f.set()
 		}
 	}
-	t.State, u.State = to, to
+	q.enterState(to)
 	q.eng.Modified(now, ch)
 	if to == StateErr {
 		q.eng.Flush(now)
@@ -217,6 +217,7 @@ func (q *QP) toReset() {
 		q.attr.PathMTU = mtu
 	}
 	q.user = QPAttr{}
+	q.enterState(StateReset)
 	q.eng.Reset()
 	q.todo.Store(0)
 	q.lookAt = 0

@@ -63,6 +63,9 @@ type QPInit struct {
 	// that PostSend and PostRecv fill. Both or none are set; with an SRQ, RecvRing is nil.
 	SendRing SendRing
 	RecvRing RecvRing
+	// StateChanged hears of every new state, at once and under the queue pair's lock: it must not
+	// block or call the device.
+	StateChanged func(State)
 }
 
 // SendRing is a send queue in memory that a program shares. The device checks what it
@@ -90,6 +93,7 @@ type QP struct {
 	scq, rcq *CQ
 	cap      Cap
 	handler  func(AsyncEvent)
+	changed  func(State) // QPInit.StateChanged
 	recv     transport.RecvContext
 	sendRing SendRing             // nil: sq
 	recvRing RecvRing             // nil: rq, or srq
@@ -152,7 +156,7 @@ func createQP(c *Context, pd *PD, in QPInit) (*QP, error) {
 		return nil, &OpError{op, "", err}
 	}
 	q := &QP{
-		dev: c.dev, ctx: c, pd: pd, typ: in.Type, scq: in.SendCQ, rcq: in.RecvCQ, cap: in.Cap, handler: in.Handler,
+		dev: c.dev, ctx: c, pd: pd, typ: in.Type, scq: in.SendCQ, rcq: in.RecvCQ, cap: in.Cap, handler: in.Handler, changed: in.StateChanged,
 		sendRing: in.SendRing, recvRing: in.RecvRing, srq: in.SRQ, xrcd: in.XRCD,
 		wake: make(chan struct{}, 1), done: make(chan struct{}),
 	}

@@ -29,8 +29,7 @@ func (q *QP) loop() {
 func (q *QP) turn(now transport.Time) {
 	todo := q.todo.Swap(0)
 	if todo&todoCQError != 0 && q.attr.State != StateErr && q.attr.State != StateReset {
-		q.attr.State = StateErr
-		q.user.State = StateErr
+		q.enterState(StateErr)
 		q.eng.Modified(now, 0)
 		q.eng.Flush(now)
 		(*host)(q).Raise(transport.EventQPFatal)

@@ -138,6 +138,7 @@ type WC struct {
 	QPN       uint32 // the local queue pair
 	SrcQP     uint32 // the remote queue pair
 	PKeyIndex uint16
+	SL        uint8 // of a datagram: what its network header is, as adapters of mlx5's kind tell it: 9 IPv6, 10 IPv4
 }
 
 // Err returns nil for a success and the status as an error otherwise.

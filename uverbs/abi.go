@@ -4,6 +4,7 @@ package uverbs
 
 import (
 	"encoding/binary"
+	"fmt"
 
 	"github.com/softnic/softnic/device"
 )
@@ -46,6 +47,24 @@ const (
 	cmdExtended = 1 << 31
 )
 
+var commandNames = map[uint32]string{
+	cmdGetContext: "get_context", cmdQueryDevice: "query_device", cmdQueryPort: "query_port", cmdAllocPD: "alloc_pd",
+	cmdDeallocPD: "dealloc_pd", cmdCreateAH: "create_ah", cmdDestroyAH: "destroy_ah", cmdRegMR: "reg_mr", 11: "rereg_mr",
+	cmdDeregMR: "dereg_mr", cmdAllocMW: "alloc_mw", cmdDeallocMW: "dealloc_mw", cmdCreateCompChannel: "create_comp_channel",
+	cmdCreateCQ: "create_cq", 19: "resize_cq", cmdDestroyCQ: "destroy_cq", cmdReqNotifyCQ: "req_notify_cq", cmdCreateQP: "create_qp",
+	cmdQueryQP: "query_qp", cmdModifyQP: "modify_qp", cmdDestroyQP: "destroy_qp", cmdPostSend: "post_send",
+	30: "attach_mcast", 31: "detach_mcast", cmdCreateSRQ: "create_srq", cmdModifySRQ: "modify_srq", cmdQuerySRQ: "query_srq",
+	cmdDestroySRQ: "destroy_srq", 36: "open_xrcd", 37: "close_xrcd", 38: "create_xsrq", 39: "open_qp", 50: "create_flow",
+}
+
+// commandName names a command for people.
+func commandName(word uint32) string {
+	if n := commandNames[word&cmdMask]; n != "" {
+		return n
+	}
+	return fmt.Sprintf("command %d", word&cmdMask)
+}
+
 // request is a command that was taken apart.
 type request struct {
 	*command
@@ -54,7 +73,8 @@ type request struct {
 	room     int    // bytes there for the core structure
 	driver   int    // bytes there for what is the provider's
 	extended bool
-	fd       int // the file descriptor that came along, or -1
+	fd       int  // the file descriptor that came along, or -1
+	fork     bool // it comes from a fork of the process that opened the device
 }
 
 func (r *request) u8(off int) uint8   { return r.body[off] }

@@ -220,6 +220,9 @@ func destroyAH(c *conn, r *request, _ *answer) error {
 	return nil
 }
 
+// invalid is an EINVAL with the reason in words.
+func invalid(format string, a ...any) error { return refusal{fmt.Sprintf(format, a...)} }
+
 // refusal is an EINVAL with the reason in words.
 type refusal struct{ text string }
 

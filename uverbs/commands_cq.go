@@ -18,10 +18,15 @@ func createCompChannel(c *conn, _ *request, a *answer) error {
 	if len(c.objects.channels)+c.objects.left >= maxChannels {
 		return emfile
 	}
-	p, end, err := newEventPipe()
-	if err != nil {
+	if !c.s.take(c.uid, channelFDs) {
 		return emfile
 	}
+	p, end, err := newEventPipe()
+	if err != nil {
+		c.s.give(c.uid, channelFDs)
+		return emfile
+	}
+	c.objects.made++
 	id := c.objects.nextID
 	c.objects.nextID++
 	c.objects.channels[id] = &channel{eventPipe: p, ino: p.inode()}
@@ -44,8 +49,11 @@ func createCQ(c *conn, r *request, a *answer) error {
 		}
 	}
 	entries, vector, fd := r.u32(at+8), r.u32(at+12), int32(r.u32(at+16))
-	if entries == 0 || entries > device.MaxCQE || vector >= uint32(runtime.NumCPU()) {
-		return device.EINVAL
+	if entries == 0 || entries > device.MaxCQE {
+		return invalid("create_cq: cqe %d: 1 ... %d are possible", entries, device.MaxCQE)
+	}
+	if vector >= uint32(runtime.NumCPU()) {
+		return invalid("create_cq: comp_vector %d: 0 ... %d are possible", vector, runtime.NumCPU()-1)
 	}
 	q := &completionQueue{counted: counted{user: r.u64(at)}}
 	if fd >= 0 {

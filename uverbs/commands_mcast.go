@@ -25,7 +25,11 @@ func attachMcast(c *conn, r *request, _ *answer) error {
 	if _, ok := q.attached[at]; ok {
 		return nil
 	}
-	if err := q.Attach(at.gid); err != nil {
+	err = q.Attach(at.gid)
+	if err != nil && device.ErrnoOf(err) == device.EIO {
+		return hinted{refusal{err.Error()}} // the link has refused it: EIO would be a device that is gone
+	}
+	if err != nil {
 		return err
 	}
 	if q.attached == nil {

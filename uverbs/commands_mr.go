@@ -27,9 +27,12 @@ func regMR(c *conn, r *request, a *answer) error {
 	}
 	switch {
 	case length == 0, start+length < start, iova+length < iova, (start^iova)&4095 != 0, access&^(accessKnown|accessOptional) != 0:
-		return device.EINVAL
+		return invalid("reg_mr: %d bytes at 0x%x, access flags 0x%x", length, start, access)
 	}
 	access &^= accessOptional | accessHugeTLB
+	if r.fork {
+		return hinted{fmt.Errorf("reg_mr: this process is a fork of the one that opened the device, and its memory cannot be reached: open the device after the fork: %w", device.EPERM)}
+	}
 	if !c.reach() {
 		return hinted{fmt.Errorf("reg_mr: the memory of process %d cannot be reached: it is not dumpable, or /proc is not mounted there: %w", c.pid, device.EPERM)}
 	}

@@ -37,7 +37,7 @@ func createQP(c *conn, r *request, a *answer) error {
 	for i, most := range [...]int{device.MaxQPWR, device.MaxQPWR, device.MaxSGE, device.MaxSGE, device.MaxInline} {
 		v := r.u32(at + 24 + 4*i)
 		if v > uint32(most) {
-			return device.EINVAL
+			return invalid("create_qp: %s %d: at most %d are possible", [...]string{"max_send_wr", "max_recv_wr", "max_send_sge", "max_recv_sge", "max_inline_data"}[i], v, most)
 		}
 		n[i] = int(v)
 	}
@@ -59,7 +59,7 @@ func createQP(c *conn, r *request, a *answer) error {
 		maxSGE:   sge, maxInline: room, datagram: typ == device.UD, ah: c.objects.addressHandle,
 	}
 	in := device.QPInit{
-		Type: typ, SendCQ: scq.CQ, RecvCQ: rcq.CQ, SigAll: r.u8(at+44) != 0, SendRing: sends,
+		Type: typ, SendCQ: scq.CQ, RecvCQ: rcq.CQ, SigAll: r.u8(at+44) != 0, SendRing: sends, StateChanged: q.state,
 		Cap: device.Cap{SendWR: min(sends.capacity(), device.MaxQPWR), SendSGE: sge, Inline: room},
 	}
 	recvWR := 0
@@ -82,7 +82,10 @@ func createQP(c *conn, r *request, a *answer) error {
 	}
 	c.objects.events.Store(q.QP, &q.counted)
 	h := c.objects.add(q)
-	c.setState(h, q)
+	if h < maxStates {
+		q.open = &c.arena.states[h]
+		*q.open = stateShut
+	}
 	for _, v := range [...]uint32{
 		h, q.Num(), uint32(sends.capacity()), uint32(recvWR), uint32(sge), uint32(recvSGE), uint32(room), 0,
 	} {
@@ -96,16 +99,15 @@ func createQP(c *conn, r *request, a *answer) error {
 	return nil
 }
 
-// setState tells the library whether a doorbell makes sense.
-func (c *conn) setState(h uint32, q *queuePair) {
-	if h >= maxStates {
+// state tells the library whether a doorbell makes sense. It is called under the queue pair's lock.
+func (q *queuePair) state(s device.State) {
+	if q.open == nil {
 		return
 	}
-	v := byte(stateShut)
-	if q.State() >= device.StateRTS {
-		v = stateOpen
+	*q.open = stateShut
+	if s >= device.StateRTS {
+		*q.open = stateOpen
 	}
-	c.arena.states[h] = v
 }
 
 func destroyQP(c *conn, r *request, a *answer) error {
@@ -118,9 +120,7 @@ func destroyQP(c *conn, r *request, a *answer) error {
 		return err
 	}
 	async, _ := c.reported(&q.counted, q.QP, nil)
-	if h < maxStates {
-		c.arena.states[h] = stateShut
-	}
+	q.state(device.StateReset)
 	c.objects.remove(h)
 	c.arena.put(q.sq)
 	c.arena.put(q.rq)
@@ -167,7 +167,6 @@ func modifyQP(c *conn, r *request, a *answer) error {
 		}
 	}
 	err = q.Modify(&at, mask)
-	c.setState(h, q)
 	if err != nil && mask&device.AttrAV != 0 {
 		return hinted{err} // addresses and path MTU are for the user to mend
 	}

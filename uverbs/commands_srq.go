@@ -13,7 +13,7 @@ func createSRQ(c *conn, r *request, a *answer) error {
 	}
 	wr, sge, limit := r.u32(20), max(r.u32(24), 1), r.u32(28)
 	if wr == 0 || wr > device.MaxSRQWR || sge > device.MaxSRQSGE || limit > wr {
-		return device.EINVAL
+		return invalid("create_srq: max_wr %d, max_sge %d, srq_limit %d: at most %d, %d and max_wr are possible", wr, sge, limit, device.MaxSRQWR, device.MaxSRQSGE)
 	}
 	s := &sharedReceives{counted: counted{user: r.u64(8)}}
 	if s.ring, err = c.arena.get(ringSize(int(wr), recvWQELen+int(sge)*sgeLen)); err != nil {

@@ -112,20 +112,21 @@ func closeAll(fds []int) {
 	}
 }
 
-// serve handles records until the connection ends, then frees everything.
+// serve handles records until the connection ends, then frees everything. It does not after a
+// panic, which is to end the daemon and not to wait for what the panic left undone.
 func (c *conn) serve() {
-	defer c.end()
 	for {
 		rec, fds, err := c.raw.next()
 		if err != nil || len(rec) == 0 {
-			return
+			break
 		}
 		err = c.record(rec, fds)
 		if err != nil {
 			c.s.log.Debug("program disconnected", "pid", c.pid, "err", err)
-			return
+			break
 		}
 	}
+	c.end()
 }
 
 // record handles one record; an error ends the connection.
@@ -153,7 +154,7 @@ func (c *conn) record(rec []byte, fds []int) error {
 		if len(fds) > 0 {
 			fd = fds[0]
 		}
-		return c.command(seq, body, fd)
+		return c.command(seq, body, fd, arg == argFork)
 	case kindDoorbell:
 		if q, err := get[*queuePair](&c.objects, arg); err == nil {
 			_ = q.QP.Doorbell() // refused where the state has changed since the program looked
@@ -180,13 +181,14 @@ func (c *conn) hello(seq, version uint32, addr, value uint64, fds *[]int) error 
 	}
 	c.arena = a
 	c.mem = &process{pid: c.pid, lockFD: a.fd, memFD: -1}
-	if len(*fds) > 0 && isProc((*fds)[0]) {
+	if len(*fds) > 0 && isMemory((*fds)[0]) {
 		c.mem.memFD = (*fds)[0]
 		*fds = (*fds)[1:]
 	}
 	c.ctx = c.s.dev.NewContext()
 	c.ctx.SetOwner(device.Owner{PID: c.pid, Comm: comm(c.pid)})
 	c.objects.init()
+	c.objects.freed = func(n int) { c.s.give(c.uid, n) }
 	c.helloAddr, c.helloValue = addr, value
 	cmdFD, err := unix.FcntlInt(uintptr(a.fd), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
@@ -206,12 +208,12 @@ func comm(pid int) string {
 }
 
 // command executes a command and answers it.
-func (c *conn) command(seq uint32, body []byte, fd int) error {
+func (c *conn) command(seq uint32, body []byte, fd int, fork bool) error {
 	r, err := parse(body)
 	var a answer
 	a.fd = -1
 	if err == nil {
-		r.fd = fd
+		r.fd, r.fork = fd, fork
 		err = r.run(c, &r, &a)
 	}
 	if a.fd >= 0 {
@@ -219,7 +221,7 @@ func (c *conn) command(seq uint32, body []byte, fd int) error {
 	}
 	if err != nil {
 		c.s.log.Debug("refused", "pid", c.pid, "err", err)
-		return c.reply(seq, device.ErrnoOf(err), hint(err), nil, nil)
+		return c.reply(seq, device.ErrnoOf(err), hint(body, err), nil, nil)
 	}
 	return c.reply(seq, 0, "", &r, &a)
 }
@@ -229,9 +231,13 @@ type hinted struct{ error }
 
 func (h hinted) Unwrap() error { return h.error }
 
-// hint returns the line for the user: with a "!" in front it is always shown.
-func hint(err error) string {
+// hint returns the line for the user: with a "!" in front it is always shown. An error that is nothing but a number gets
+// the name of the command.
+func hint(body []byte, err error) string {
 	text := strings.ReplaceAll(err.Error(), "\n", " ")
+	if _, bare := err.(device.Errno); bare && len(body) >= 4 {
+		text = commandName(le.Uint32(body)) + ": " + text
+	}
 	var h hinted
 	if errors.As(err, &h) {
 		text = "!" + text

@@ -4,6 +4,10 @@ package uverbs
 
 import (
 	"encoding/binary"
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -38,11 +42,15 @@ var tracesAll = sync.OnceValue(func() bool {
 	return unix.Capget(&h, &d[0]) != nil || d[0].Effective&(1<<unix.CAP_SYS_PTRACE) != 0
 })
 
-// isProc reports whether a file is one of /proc, as that of a memory is. Others could be served by
-// the program itself, and hold up whoever reads them.
-func isProc(fd int) bool {
+// isMemory reports whether a file is /proc/PID/mem. Another could be served by the program itself, and hold up whoever
+// reads it, or be one of /proc that obeys whoever writes it.
+func isMemory(fd int) bool {
 	var st unix.Statfs_t
-	return unix.Fstatfs(fd, &st) == nil && st.Type == unix.PROC_SUPER_MAGIC
+	if unix.Fstatfs(fd, &st) != nil || st.Type != unix.PROC_SUPER_MAGIC {
+		return false
+	}
+	to, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
+	return err == nil && strings.HasSuffix(to, "/mem")
 }
 
 // vectors are the arguments of one call.
@@ -76,8 +84,12 @@ func (p *process) holdsLock() bool {
 // access reads, or writes, all extents.
 func (p *process) access(e []transport.Extent, write bool) error {
 	if p.vm.Load() {
-		if p.holdsLock() {
-			return p.vmReadWrite(e, write)
+		// Closing one of several descriptors of the memfd drops the lock, and the library sets it again.
+		for range 100 {
+			if p.holdsLock() {
+				return p.vmReadWrite(e, write)
+			}
+			runtime.Gosched()
 		}
 		p.vm.Store(false)
 	}

@@ -102,7 +102,13 @@ func TestUnreachable(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer fake.Close()
-	for name, h := range map[string]how{"no file": {noMem: true}, "another value": {wrong: true}, "/dev/zero": {memFD: int(null.Fd())}, "a file": {memFD: int(fake.Fd())}} {
+	// One of /proc, but no memory: a daemon would write it with its own rights.
+	group, err := os.OpenFile("/proc/self/oom_score_adj", os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer group.Close()
+	for name, h := range map[string]how{"another of /proc": {memFD: int(group.Fd())}, "no file": {noMem: true}, "another value": {wrong: true}, "/dev/zero": {memFD: int(null.Fd())}, "a file": {memFD: int(fake.Fd())}} {
 		p := d.open(h)
 		r, err := p.write(regCommand(p.pd(), addressOf(p.ram), 8, addressOf(p.ram), 1))
 		if err != nil || r.errno != ePERM || len(r.hint) == 0 || r.hint[0] != '!' {
@@ -111,8 +117,9 @@ func TestUnreachable(t *testing.T) {
 	}
 	// A file of the program's own making is not even asked.
 	p := d.open(how{memFD: int(fake.Fd())})
+	d.open(how{memFD: int(group.Fd())}).pd()
 	for _, c := range d.conns() {
-		if c.mem.memFD >= 0 && !isProc(c.mem.memFD) {
+		if c.mem.memFD >= 0 && !isMemory(c.mem.memFD) {
 			t.Error("a file that is no memory was kept")
 		}
 	}

@@ -19,6 +19,8 @@ type table struct {
 	free     []uint32
 	next     uint32
 	channels map[uint32]*channel // by the id that the library knows
+	made     int                 // channels that there are, closed ones that are still used included
+	freed    func(n int)         // hears of file descriptors that are closed before the connection ends
 	nextID   uint32
 	left     int      // channels that the program has closed and queues are still on
 	events   sync.Map // *device.QP and *device.CQ to *counted: for asynchronous events
@@ -100,6 +102,7 @@ type queuePair struct {
 	counted
 	*device.QP
 	sq, rq   span
+	open     *byte                   // the library's state byte; nil: there is none for its handle
 	attached map[attachment]struct{} // multicast groups
 }
 
@@ -141,16 +144,23 @@ func (t *table) closeChannel(id uint32, ch *channel) {
 		}
 	}
 	if ch.uses == 0 {
-		ch.close()
+		t.end(ch)
 	} else {
 		t.left++
 	}
 }
 
+// end frees a channel that nobody uses any more.
+func (t *table) end(ch *channel) {
+	ch.close()
+	t.made--
+	t.freed(channelFDs)
+}
+
 // leave takes a completion queue off its channel.
 func (t *table) leave(ch *channel) {
 	if ch.uses--; ch.uses == 0 && ch.closed {
-		ch.close()
+		t.end(ch)
 		t.left--
 	}
 }

@@ -31,7 +31,8 @@ const (
 	// layout is below. Its "fd at" is 0, length 0 and address 0: nothing is stored.
 	kindHello = 1
 	// kindCommand carries what the program wrote to the command fd. File
-	// descriptors that the command names come along. It is answered.
+	// descriptors that the command names come along. arg is argFork when the process is not the one that said
+	// hello, but was forked from it. It is answered.
 	kindCommand = 2
 	// kindDoorbell carries a POST_SEND command; arg is the queue pair's handle.
 	// It is not answered.
@@ -42,6 +43,8 @@ const (
 	// kindPresent says that a program runs that may open the device later: the
 	// connection keeps a daemon that ends with its last program. It is not answered.
 	kindPresent = 5
+
+	argFork = 1
 
 	// Version of the records.
 	Version = 1
@@ -67,7 +70,7 @@ const helloLen = 16
 //	                   process ends or starts another program (unless that keeps the memfd open, see tracesAll), and is
 //	                   not inherited by a fork, so that the daemon knows whether the process id still stands for the
 //	                   memory that was registered.
-//	[stateOff, arenaOff)  a byte per queue pair, by handle: stateShut, stateOpen or stateBusy. The
+//	[stateOff, arenaOff)  a byte per queue pair, by handle: stateShut or stateOpen. The
 //	                   daemon writes, the library reads; handles beyond have none.
 //	[arenaOff, ...)    the rings that commands return offsets of.
 const (
@@ -76,6 +79,5 @@ const (
 	maxStates  = arenaOff - stateOff
 	stateShut  = 0 // below RTS: write(POST_SEND) is EINVAL
 	stateOpen  = 1 // a doorbell record is sent
-	stateBusy  = 2 // the daemon looks at the queue anyway: no record is needed
 	lockExtent = 64
 )

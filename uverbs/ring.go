@@ -138,7 +138,6 @@ const (
 	wqeNumSGE   = 196 // dma.num_sge
 	sendWQELen  = 208 // then SGEs, or inline bytes
 	sgeLen      = 16
-	recvLength  = 16 // dma.length
 	recvNumSGE  = 28
 	recvWQELen  = 40 // then SGEs
 	cqeLen      = 64 // struct ib_uverbs_wc has 48 bytes
@@ -323,6 +322,7 @@ func encodeWC(b []byte, wc *device.WC) {
 	le.PutUint32(b[32:], wc.SrcQP)
 	le.PutUint32(b[36:], uint32(wc.Flags))
 	le.PutUint16(b[40:], wc.PKeyIndex)
-	le.PutUint32(b[42:], 0) // slid, sl, dlid_path_bits
+	le.PutUint16(b[42:], 0) // slid
+	b[44], b[45] = wc.SL, 0 // dlid_path_bits
 	b[46], b[47] = 1, 0     // port_num
 }

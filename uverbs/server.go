@@ -30,14 +30,56 @@ type Server struct {
 
 	mu      sync.Mutex
 	closed  bool
+	ending  bool // Idle has said that it is time to end
 	conns   map[*conn]struct{}
-	perUser map[int]int
+	perUser map[int]int   // file descriptors that serving a user takes
+	maxUser int           // most of them for one user
 	changed chan struct{} // closed and made anew when the number of connections changes
 }
 
-// maxPerUser bounds the connections of one user, so that a tenant cannot use up the file
-// descriptors of the daemon.
-const maxPerUser = 4096
+// What a connection and a completion channel take of the daemon's file descriptors.
+const (
+	connFDs    = 5 // socket, memfd, memory of the program, two for asynchronous events
+	channelFDs = 2
+)
+
+// fdsPerUser is how many file descriptors one user may take: half of what the process may have, so
+// that no tenant can use them up.
+func fdsPerUser() int {
+	var l unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_NOFILE, &l) != nil {
+		l.Cur = 1024
+	}
+	return int(min(l.Cur, 1<<20) / 2)
+}
+
+// take reserves file descriptors for a user; false if that would be too many.
+func (s *Server) take(uid, n int) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.takeLocked(uid, n)
+}
+
+func (s *Server) takeLocked(uid, n int) bool {
+	if s.perUser[uid]+n > s.maxUser {
+		return false
+	}
+	s.perUser[uid] += n
+	return true
+}
+
+// give returns what take has reserved.
+func (s *Server) give(uid, n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.giveLocked(uid, n)
+}
+
+func (s *Server) giveLocked(uid, n int) {
+	if s.perUser[uid] -= n; s.perUser[uid] == 0 {
+		delete(s.perUser, uid)
+	}
+}
 
 // maxConns bounds all of them, so that what they map stays below what a process may map: arenaLimit, in a
 // few pieces, for each.
@@ -47,7 +89,7 @@ const maxConns = 6000
 // keeps its addresses up to date, and shows the socket: programs can connect from then on, and are
 // served when Serve runs. Close closes l, which is closed here after an error.
 func NewServer(dev *device.Device, l *Listener, o Options) (*Server, error) {
-	s := &Server{dev: dev, l: l, log: o.Logger, conns: map[*conn]struct{}{}, perUser: map[int]int{}, changed: make(chan struct{})}
+	s := &Server{dev: dev, l: l, log: o.Logger, conns: map[*conn]struct{}{}, perUser: map[int]int{}, maxUser: fdsPerUser(), changed: make(chan struct{})}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
@@ -70,15 +112,20 @@ func NewServer(dev *device.Device, l *Listener, o Options) (*Server, error) {
 
 // Serve serves the programs that connect, until Close.
 func (s *Server) Serve() error {
+	full := false // said once
 	for {
 		c, err := s.l.AcceptUnix()
 		switch {
 		case err == nil:
+			full = false
 			s.add(c)
 		case errors.Is(err, net.ErrClosed):
 			return nil
 		case errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE), errors.Is(err, unix.ENOBUFS), errors.Is(err, unix.ENOMEM):
-			s.log.Warn("no program can connect", "err", err)
+			if !full {
+				s.log.Warn("no program can connect until another ends: the daemon may open no more files (ulimit -n)", "err", err)
+			}
+			full = true
 			time.Sleep(50 * time.Millisecond) // until somebody goes
 		case errors.Is(err, unix.ECONNABORTED):
 		default:
@@ -97,12 +144,11 @@ func (s *Server) add(sock *net.UnixConn) {
 	c.pid, c.uid = peer(c.raw.conn)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed || len(s.conns) >= maxConns || s.perUser[c.uid] >= maxPerUser {
+	if s.closed || s.ending || len(s.conns) >= maxConns || !s.takeLocked(c.uid, connFDs) {
 		sock.Close()
 		return
 	}
 	s.conns[c] = struct{}{}
-	s.perUser[c.uid]++
 	s.signal()
 	s.wg.Add(1)
 	go c.serve()
@@ -113,9 +159,7 @@ func (s *Server) gone(c *conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.conns, c)
-	if s.perUser[c.uid]--; s.perUser[c.uid] == 0 {
-		delete(s.perUser, c.uid)
-	}
+	s.giveLocked(c.uid, connFDs+channelFDs*c.objects.made)
 	s.signal()
 	s.wg.Done()
 }
@@ -141,7 +185,7 @@ func peer(raw interface {
 }
 
 // Idle returns a channel that is closed once no program has been connected for the
-// time of grace, counted from now on at the earliest.
+// time of grace, counted from now on at the earliest. From then on none is let in.
 func (s *Server) Idle(grace time.Duration) <-chan struct{} {
 	idle := make(chan struct{})
 	go func() {
@@ -160,7 +204,13 @@ func (s *Server) Idle(grace time.Duration) <-chan struct{} {
 			select {
 			case <-changed:
 			case <-after:
-				return
+				s.mu.Lock()
+				s.ending = len(s.conns) == 0 // a program may have come in the last moment
+				ending := s.ending
+				s.mu.Unlock()
+				if ending {
+					return
+				}
 			}
 		}
 	}()

@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -206,19 +207,47 @@ func TestIdle(t *testing.T) {
 	}
 }
 
-// A connection beyond those that one user may have is closed.
-func TestConnectionLimit(t *testing.T) {
+// One user takes no more file descriptors of the daemon than its share, whatever it makes of them, and gets them back.
+func TestDescriptorLimit(t *testing.T) {
 	d := newDaemon(t)
 	d.s.mu.Lock()
-	d.s.perUser[os.Getuid()] += maxPerUser
+	d.s.maxUser = 3*connFDs + 10*channelFDs
 	d.s.mu.Unlock()
-	p := d.dial()
-	if _, err := p.hello(how{}); err == nil {
-		t.Fatal("too many connections")
+	p := d.open(how{})
+	p.pd()
+	make1 := legacy(cmdCreateCompChannel, newStruct("ib_uverbs_create_comp_channel"), 4)
+	made := 0
+	for range 40 {
+		r, err := p.write(make1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.errno != 0 {
+			if r.errno != syscall.EMFILE {
+				t.Fatalf("errno %v", r.errno)
+			}
+			break
+		}
+		made++
 	}
-	d.s.mu.Lock()
-	d.s.perUser[os.Getuid()] -= maxPerUser
-	d.s.mu.Unlock()
+	if want := (2*connFDs + 10*channelFDs) / channelFDs; made != want {
+		t.Errorf("%d channels, want %d", made, want)
+	}
+	if _, err := d.dial().hello(how{}); err == nil {
+		t.Error("a connection beyond the share")
+	}
+	p.close()
+	for end := time.Now().Add(20 * time.Second); ; runtime.Gosched() {
+		d.s.mu.Lock()
+		n := d.s.perUser[os.Getuid()]
+		d.s.mu.Unlock()
+		if n == 0 {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%d descriptors are still counted", n)
+		}
+	}
 	d.open(how{}).pd()
 }
 

@@ -14,7 +14,7 @@ func newExec() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "exec [flags] [--] CMD [ARGS...]",
 		Short: "run an unmodified verbs program with the NIC as its device",
-		Long: `exec runs CMD so that libibverbs and librdmacm, as the distribution has them, find the device rxe_softnic0. It needs no root,
+		Long: `exec runs CMD so that libibverbs, as the distribution has it, finds the device rxe_softnic0. It needs no root,
 no kernel module and no hardware. CMD is the same process: signals, terminal and exit code are its own; and 127 if it cannot be
 found, 126 if it cannot be run. Programs that CMD starts see the device too.
 
@@ -46,6 +46,9 @@ A program is reached through LD_PRELOAD. One that is linked statically, or that 
 	socket := socketFlag(cmd)
 	verbose := fs.BoolP("verbose", "v", false, "say on stderr which daemon and library are used, and why the device cannot be opened")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if outer := os.Getenv("SOFTNIC_SOCKET"); *socket == "" && outer != "" {
+			*socket = outer // of the `softnic exec` that this one runs in
+		}
 		path, err := socketPath(*socket)
 		if err != nil && os.Getenv("XDG_RUNTIME_DIR") == "" {
 			err = fmt.Errorf("%w, or set XDG_RUNTIME_DIR to a folder of your own", err)

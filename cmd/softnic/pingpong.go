@@ -24,7 +24,7 @@ func newPingpong() *cobra.Command {
 			return &nic.UsageError{Err: errors.New("pingpong over which service? `softnic pingpong rc` or `softnic pingpong ud`")}
 		},
 	}
-	cmd.AddCommand(newGame("rc", device.RC, 4096), newGame("ud", device.UD, 2048))
+	cmd.AddCommand(newGame("rc", device.RC, 4096), newGame("ud", device.UD, 1024))
 	return cmd
 }
 

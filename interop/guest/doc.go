@@ -13,6 +13,8 @@
 //	startVerbs             the kernel's (or, through softnic exec, softnic's) verbs, driven from Go
 //	execTap, execUDP       a daemon for stock programs (softnic exec), whose peers are on the kernel's device
 //	newPeer                interop/peer's scripted peer on a network device
+//	newOps                 softnic and the kernel's device with the same queue pairs, windows and memory: opsEnd
+//	deviation              where the kernel's device is wrong, each a row of interop/deviations.md
 //	startCapture           tcpdump into the job directory, nothing lost at either end
 //	waitFor                polling for a condition, instead of sleeping
 //

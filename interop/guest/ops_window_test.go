@@ -172,7 +172,6 @@ func TestOpsWindows(t *testing.T) {
 func TestOpsLoss(t *testing.T) {
 	needGuest(t)
 	l := newOps(t, "loss.pcap")
-	l.slack = 100e6
 	p := l.connect(opsConn{timeout: 14, minRNR: 12})
 	ids := map[string]int{}
 	for _, rule := range []string{"tx drop=2% seed=11", "rx drop=2% seed=12"} {

@@ -24,6 +24,8 @@
 //	{"dir":"tx","op":"SEND_ONLY","qpn":17,"psn":123,"cause":"first"}
 //	{"dir":"rx","op":"ACKNOWLEDGE","qpn":18,"psn":123,"syndrome":31}
 //
+// Lines with the dir impaired or dropped are passed over: such a frame was not sent.
+//
 // qpn is the destination queue pair in the frame. syndrome belongs to frames that
 // have an AETH. Names of operations are those of peer.Op with or without the
 // service in front, or in the longer spelling of the kernel's headers

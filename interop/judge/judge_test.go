@@ -409,6 +409,7 @@ func TestAgainstLog(t *testing.T) {
 		{"syndrome without an AETH", change(0, `{"dir":"rx","op":"SEND_ONLY","qpn":17,"psn":5,"syndrome":31}`), []string{"frame 1: rx"}},
 		{"direction", change(1, `{"dir":"rx","op":"ACK","qpn":18,"psn":5,"syndrome":31}`),
 			[]string{"tx: RC_ACKNOWLEDGE", "frame 4: rx: UC_SEND_ONLY"}},
+		{"lines of what was not sent", change(2, `{"dir":"impaired","op":"SEND_ONLY","qpn":18,"psn":9}`+"\n"+`{"dir":"dropped"}`+"\n"+lines[2]), nil},
 		{"frame missing in the log", head + strings.Join(lines[:4], "\n"),
 			[]string{"frame 5: tx: not in the log: UD_SEND_ONLY_IMM"}},
 		{"frame missing in the capture", change(4, lines[4]+"\n"+lines[4]),

@@ -53,6 +53,9 @@ func (r *responder) execute(now transport.Time, v *wire.View) wire.Fault {
 	if !transport.GoodLength(v, r.m.Attr.PathMTU) {
 		return wire.BadMessage
 	}
+	if f&(bth.Send|bth.Start) == bth.Send && r.got+uint64(len(v.Payload)) > transport.MaxMessage {
+		return wire.BadMessage
+	}
 	if f&bth.Write != 0 && r.m.Attr.Access&transport.RemoteWrite == 0 {
 		return wire.BadMessage
 	}
@@ -125,7 +128,7 @@ func (r *responder) write(now transport.Time, v *wire.View) wire.Fault {
 		err := transport.CopyIn(mem, r.va, v.Payload, &r.m.scr)
 		mem.Release()
 		if err != nil {
-			return wire.BadMessage
+			return wire.LocalMemory
 		}
 	}
 	r.va += n

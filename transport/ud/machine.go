@@ -208,12 +208,21 @@ func (m *Machine) Receive(now transport.Time, v *wire.View) wire.Fault {
 	if v.BTH().Pad() != -len(v.Payload)&3 {
 		return wire.Malformed
 	}
-	wc := transport.WC{Op: transport.WCRecv, Flags: transport.WCGRH, SrcQP: d.SrcQP()}
+	wc := transport.WC{Op: transport.WCRecv, Flags: transport.WCGRH, SrcQP: d.SrcQP(), SL: slIPv4}
+	if v.V6 {
+		wc.SL = slIPv6
+	}
 	if h := v.Header(bth.HImmDt); h != nil {
 		wc.Imm, wc.Flags = bth.ImmDt(h).Data(), wc.Flags|transport.WCWithImm
 	}
 	return m.take(now, v.IP(), v.Payload, wc, v.BTH().Solicited())
 }
+
+// What WC.SL says of the header of a datagram.
+const (
+	slIPv6 = 8 | 1
+	slIPv4 = 8 | 2
+)
 
 // qkey returns the Q_Key that is expected.
 func (m *Machine) qkey() uint32 {

@@ -2,8 +2,9 @@ package demo
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
+	"sync/atomic"
+	"unsafe"
 
 	"github.com/softnic/softnic/device"
 )
@@ -25,7 +26,7 @@ func (n *nic) word() (w word, err error) {
 
 // offset is where the aligned word is in its region.
 func (w word) offset() int   { return int(-w.mr.Addr() & 7) }
-func (w word) value() uint64 { return binary.NativeEndian.Uint64(w.b) }
+func (w word) value() uint64 { return atomic.LoadUint64((*uint64)(unsafe.Pointer(&w.b[0]))) }
 
 // atomics has both NICs' memory add and swap, and checks what was there before and what is after.
 func (d *demo) atomics(ctx context.Context) error {

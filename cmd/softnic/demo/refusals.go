@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/softnic/softnic/device"
 	"github.com/softnic/softnic/wire/bth"
@@ -110,8 +111,12 @@ func (d *demo) refuse(ctx context.Context, r *refusal) error {
 	case <-wait.Done():
 		return fmt.Errorf("no event came within %v", patience)
 	}
-	if !a.sink.sawNAK() {
-		return fmt.Errorf("no %v came in", r.nak)
+	// A port records a packet just after the queue pair has had it.
+	for !a.sink.sawNAK() {
+		if wait.Err() != nil {
+			return fmt.Errorf("no %v came in", r.nak)
+		}
+		time.Sleep(time.Millisecond)
 	}
 	if s := qb.State(); s != device.StateErr {
 		return fmt.Errorf("the queue pair that refused is in %v, expected ERR", s)

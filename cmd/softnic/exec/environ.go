@@ -20,11 +20,11 @@ const (
 const libraryName = "libsoftnic"
 
 // Environ returns the environment of a program that is to see the device behind socket: the old one
-// with the library before other preloads. A library that an outer `softnic exec` put there goes, so that
-// there is one only.
-func Environ(old []string, library, sysfs, socket string, verbose bool) []string {
+// with the library before other preloads, but behind those that have to be first. A library that an outer `softnic
+// exec` put there goes, so that there is one only.
+func Environ(old, first []string, library, sysfs, socket string, verbose bool) []string {
 	env := without(old, envPreload, envSysfs, envSocket, envVerbose)
-	preload := library
+	preload := strings.Join(append(first, library), ":")
 	for _, lib := range preloads(old) {
 		preload += ":" + lib
 	}

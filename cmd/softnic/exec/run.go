@@ -3,11 +3,14 @@
 package exec
 
 import (
+	"debug/elf"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -75,13 +78,25 @@ func Run(o Options) error {
 	if err := inherit(conn); err != nil {
 		return err
 	}
-	env := Environ(os.Environ(), lib, o.SysfsPath(o.Path), o.Path, o.Verbose)
+	env := Environ(os.Environ(), sanitizers(p.Path), lib, o.SysfsPath(o.Path), o.Path, o.Verbose)
 	err = syscall.Exec(p.Path, p.Argv, env)
 	e := &Error{CodeCannotRun, fmt.Errorf("%s cannot be executed: %w", p.Path, err)}
 	if errors.Is(err, syscall.ENOENT) {
 		e.Code = CodeNotFound
 	}
 	return e
+}
+
+// sanitizers lists the libraries of a program that insist on being the first that is loaded: that of AddressSanitizer,
+// unless it is linked statically.
+func sanitizers(path string) []string {
+	f, err := elf.Open(path)
+	if err != nil {
+		return nil // a script
+	}
+	defer f.Close()
+	libs, _ := f.ImportedLibraries()
+	return slices.DeleteFunc(libs, func(l string) bool { return !strings.HasPrefix(l, "libasan.so") })
 }
 
 // warn says what the user of a program that runs wants to know.

@@ -2,6 +2,7 @@
 #include "softnic.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +13,7 @@
 #include <sys/un.h>
 #include <time.h>
 
+#define PATIENCE 10 /* seconds */
 #define HIDDEN_FROM 1000 /* where the sockets are put, so that a program does not meet them */
 
 struct head {
@@ -75,6 +77,20 @@ static int send_record(int control, struct head h, const void *p, int fd)
     return 0;
 }
 
+/* patient waits for a record. A daemon that is silent for so long does not come back, and the program waits with all
+ * signals blocked. */
+static int patient(int control)
+{
+    for (int left = PATIENCE; left > 0; left--) {
+        struct pollfd p = {.fd = control, .events = POLLIN};
+        struct timespec second = {1, 0};
+        long n = sys(SYS_ppoll, &p, 1, &second, NULL, 8);
+        if (n > 0 || (n < 0 && errno != EINTR))
+            return 1;
+    }
+    return 0;
+}
+
 /* receive takes one record into iov. *fd is the descriptor that came along, or -1. */
 static ssize_t receive(int control, struct iovec *iov, int *fd, int cloexec, int *flags)
 {
@@ -84,6 +100,12 @@ static ssize_t receive(int control, struct iovec *iov, int *fd, int cloexec, int
     } u;
     struct msghdr m;
     ssize_t n;
+    if (!patient(control)) {
+        sys(SYS_shutdown, control, SHUT_RDWR); /* an answer that comes late is nobody's */
+        *fd = -1;
+        errno = EIO;
+        return -1;
+    }
     do {
         m = (struct msghdr){.msg_iov = iov, .msg_iovlen = 1, .msg_control = &u, .msg_controllen = CMSG_LEN(sizeof *fd)};
         n = sys(SYS_recvmsg, control, &m, cloexec);
@@ -276,13 +298,13 @@ static int store_fd(struct context *c, const struct answer *a, int fd)
     return err;
 }
 
-/* exchange sends a command and takes its answer. The result is an errno. */
-static int exchange(struct context *c, const void *buf, size_t n, int named, struct answer *a)
+/* exchange sends a command and takes its answer. The result is an errno; refused tells that it is the daemon's. */
+static int exchange(struct context *c, const void *buf, size_t n, int named, struct answer *a, int *refused)
 {
     struct shared *s = (struct shared *)c->page;
     uint32_t seq = atomic_fetch_add(&s->seq, 1) + 1;
     a->hint_length = 0;
-    int e = send_record(c->control, (struct head){kindCommand, seq, (uint32_t)n, 0}, buf, named);
+    int e = send_record(c->control, (struct head){kindCommand, seq, (uint32_t)n, c->creator == sys(SYS_getpid) ? 0 : argFork}, buf, named);
     if (e)
         return e;
 
@@ -299,8 +321,10 @@ static int exchange(struct context *c, const void *buf, size_t n, int named, str
         else if (got != (ssize_t)a->length)
             e = EIO;
     }
-    if (e == 0)
+    if (e == 0) {
         e = (int)a->error;
+        *refused = e != 0;
+    }
     if (e == 0 && a->fd_at != noFD)
         e = fd < 0 ? EIO : store_fd(c, a, fd);
     if (e && fd >= 0)
@@ -343,8 +367,6 @@ static int doorbell(struct context *c, const unsigned char *p)
     switch (__atomic_load_n(&c->page[stateOff + qp], __ATOMIC_ACQUIRE)) {
     case stateShut:
         return -EINVAL;
-    case stateBusy:
-        return 1;
     case stateOpen:
         if (!is_file(c->control, &c->socket))
             return -EIO;
@@ -358,6 +380,7 @@ static int doorbell(struct context *c, const unsigned char *p)
 ssize_t command(struct context *c, const void *buf, size_t n)
 {
     int saved = errno;
+    int refused = 0;
     int e = n == POST_SEND_LEN && (uintptr_t)buf >= 4096 ? doorbell(c, buf) : 0;
     if (e == 0 && n > maxRecord)
         e = -EINVAL;
@@ -369,13 +392,13 @@ ssize_t command(struct context *c, const void *buf, size_t n)
         a.hint_length = 0;
         mask_signals(&signals);
         lock(&s->lock);
-        e = is_file(c->control, &c->socket) ? -exchange(c, buf, n, named, &a) : -EIO;
+        e = is_file(c->control, &c->socket) ? -exchange(c, buf, n, named, &a, &refused) : -EIO;
         unlock(&s->lock);
         restore_signals(&signals);
         if (a.hint_length)
             hint(a.hint, a.hint_length);
     }
-    if (e == -EIO) {
+    if (e == -EIO && !refused) {
         static atomic_int said;
         say_once(&said, "!the softnic on ", " does not answer any more");
     }

@@ -77,6 +77,7 @@ static void *next_of(int i)
 
 static char path_setting[256];
 static int verbose, quiet;
+static struct identity messages; /* what standard error was at the start */
 static atomic_int state; /* 0: environment not read yet; 1: the library does nothing; 2: it does */
 
 static int set(const char *name)
@@ -115,6 +116,7 @@ const char *socket_path(void)
 __attribute__((constructor)) static void start(void)
 {
     active();
+    identify(2, &messages);
     for (int i = 0; i < COUNT; i++)
         next_of(i);
 }
@@ -125,6 +127,8 @@ void hint(const char *text, size_t n)
     size_t at = strlen(line);
     int important = n > 0 && text[0] == '!';
     if (n == 0 || quiet || (!important && !verbose))
+        return;
+    if (!is_file(2, &messages)) /* the program has put something else there */
         return;
     text += important;
     n -= (size_t)important;

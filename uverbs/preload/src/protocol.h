@@ -9,6 +9,8 @@
 #define kindClosed   4
 #define kindPresent  5
 
+#define argFork 1
+
 #define Version 1
 
 #define headLen   16
@@ -24,7 +26,6 @@
 #define maxStates  (arenaOff - stateOff)
 #define stateShut  0
 #define stateOpen  1
-#define stateBusy  2
 #define lockExtent 64
 
 #endif
