@@ -178,6 +178,7 @@ func TestCase31_XRC(t *testing.T) {
 		time.Sleep(11 * time.Microsecond)
 		named("XRC_SEND_FIRST 000100 srqn=5", "XRC_SEND_LAST 000101 srqn=5", "XRC_SEND_FIRST 000102 srqn=6", "XRC_SEND_LAST 000103 srqn=6")
 		x.gets(peer.Ack(iniQP, 0x101, 1).AsXRC(0), peer.Nak(iniQP, 0x102, peer.SynNakInvalid, 1).AsXRC(0))
+		x.settle()
 		sameList(t, "send completions", briefWC(drain(x.scq)), []string{"5 SUCCESS SEND 2000", "6 REM_INV_REQ_ERR"})
 		want(t, "state", x.ini.State(), device.StateErr)
 	})

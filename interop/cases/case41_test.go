@@ -81,6 +81,7 @@ func TestCase41_GRHArea(t *testing.T) {
 						}
 						want(t, "completion", wc, device.WC{
 							ID: 9, Op: device.WCRecv, Flags: flags, ByteLen: uint32(40 + n), Imm: imm, QPN: udQP, SrcQP: peerUD, PKeyIndex: 0,
+							SL: map[bool]uint8{true: 9, false: 10}[v6],
 						})
 						var grh, got []byte
 						for i := range 40 {

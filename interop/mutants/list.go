@@ -23,6 +23,7 @@ const (
 	keys      = "device/keys.go"
 	srq       = "device/srq.go"
 	queuePair = "device/qp.go"
+	cnp       = "device/cnp.go"
 )
 
 // mutants are the rules that are held to be tested, by where they stand.
@@ -211,7 +212,7 @@ var mutants = []mutant{
 	{name: "address handle counted", file: "device/ah.go", old: "a.uses.CompareAndSwap(n, n+1)", new: "a.uses.CompareAndSwap(n, n)", tests: "TestDatagramAddressHandleInUse"},
 	{name: "end of a region", file: "device/keys.go", old: "va-base <= size-n", new: "va-base <= size", tests: "TestViolations"},
 	{name: "protection domain of a remote key", file: "device/keys.go", old: "return g.pd == q.pd && ", new: "return ", tests: "TestViolations"},
-	{name: "protection domain of a local key", file: "device/keys.go", old: "m == nil || m.pd != q.pd || m.access", new: "m == nil || m.access", tests: "TestReceiveBufferErrors|TestRequesterStatus"},
+	{name: "protection domain of a local key", file: "device/keys.go", old: "m == nil || m.pd != pd || m.access", new: "m == nil || m.access", tests: "TestReceiveBufferErrors|TestRequesterStatus"},
 	{name: "rights of a remote key", file: "device/keys.go", old: "(g.qp == nil || g.qp == q) && g.access&a == a", new: "(g.qp == nil || g.qp == q)", tests: "TestViolations"},
 	{name: "L_Key is no R_Key", file: "device/keys.go", old: "g := k.remote[rkey]\n\tif g == nil || !g.allows(q, a) || !within(va, n, g.base, g.size) {", new: "g := k.remote[rkey]\n\tif m := k.local[rkey]; g == nil && m != nil {\n\t\tg = &grant{pd: m.pd, mr: m, base: m.base, size: m.size, access: m.access}\n\t}\n\tif g == nil || !g.allows(q, a) || !within(va, n, g.base, g.size) {", tests: "TestViolations"},
 	{name: "dereg_mr waits for accesses", file: "device/mr.go", old: "<-m.free\n", new: "", tests: "TestCase15"},
@@ -387,4 +388,96 @@ var mutants = []mutant{
 	{name: "SE of UC on the last packet", file: ucSend, old: "Solicited: last && ", new: "Solicited: (last || true) && ", tests: "TestUCRequester"},
 	{name: "what is behind an error on UC is flushed", file: ucSend, old: "r.m.Host.Failed(transport.SQE)\n\t}\n\tr.flush()", new: "r.m.Host.Failed(transport.SQE)\n\t}", tests: "TestUCSendErrors"},
 	{name: "no packet of what cannot be read on UC", file: ucSend, old: "if t.Lost && q.status == transport.StatusSuccess {", new: "if false {", tests: "TestUCSendErrors"},
+
+	// Memory that is lost, or whose owner has ended.
+	{name: "lost because the owner has ended", file: "transport/tx.go", old: "t.Lost, t.Gone = true, err == ErrGone", new: "t.Lost, t.Gone = true, false", tests: "TestResolveGone|TestOwnerGone", packages: "./transport ./interop/cases"},
+	{name: "lost though the owner is there", file: "transport/tx.go", old: "t.Lost, t.Gone = true, err == ErrGone", new: "t.Lost, t.Gone = true, true", tests: "TestResolveGone|TestOwnerGone", packages: "./transport ./interop/cases"},
+	{name: "a lost packet fails its request", file: requester, old: "w.status = transport.StatusLocalProtection\n\tif i < r.cur", new: "if i < r.cur", tests: "TestLost", packages: "./transport/rc"},
+	{name: "nothing behind a lost request is sent", file: requester, old: "r.cur, r.off = i, 0 // send waits", new: "_ = i // send waits", tests: "TestLost|TestOwnerGone", packages: "./transport/rc ./interop/cases"},
+	{name: "an answered request is not lost any more", file: requester, old: "if !t.Lost || w.done || w.status", new: "if !t.Lost || w.status", tests: "TestLostAgain", packages: "./transport/rc"},
+	{name: "no NAK in the name of an owner that has ended", file: machine, old: "} else if t.Lost && !t.Gone {", new: "} else if t.Lost {", tests: "TestOwnerGone"},
+	{name: "a lost response is a NAK", file: machine, old: "} else if t.Lost && !t.Gone {", new: "} else if false {", tests: "TestOwnerGone|TestLostResponse", packages: "./transport/rc ./interop/cases"},
+	{name: "one NAK for lost responses", file: replies, old: "if r.m.Attr.State == transport.Err {\n\t\treturn\n\t}\n\tr.silence()", new: "r.silence()", tests: "TestLostResponse", packages: "./transport/rc"},
+	{name: "an event for lost responses", file: replies, old: "r.m.Host.Raise(transport.EventQPAccessErr)\n", new: "", tests: "TestCase15|TestCase39"},
+	{name: "WRITE to an owner that has ended", file: execute, old: "if err == transport.ErrGone {\n\t\t\treturn wire.LocalMemory\n\t\t}\n", new: "", tests: "TestOwnerGone"},
+	{name: "SEND to an owner that has ended", file: execute, old: "case transport.Gone:\n\t\treturn wire.LocalMemory\n", new: "", tests: "TestOwnerGone"},
+	{name: "atomic on an owner that has ended", file: asked, old: "if err == transport.ErrGone {\n\t\treturn 0, wire.LocalMemory\n\t}\n", new: "", tests: "TestOwnerGone"},
+	{name: "ATOMIC WRITE to an owner that has ended", file: asked, old: "case transport.ErrGone:\n\t\treturn wire.LocalMemory\n", new: "", tests: "TestOwnerGone"},
+
+	// Counts and windows of the reliable connection.
+	{name: "the MSN does not go back for a replay", file: replies, old: "a.msn = b.msn // the count", new: "_ = b // the count", tests: "TestReplayKeepsTheCount", packages: "./transport/rc"},
+	{name: "READs obey the window", file: requester, old: "if flight >= r.window || flight >= maxOutstanding {", new: "if !w.asks() && (flight >= r.window || flight >= maxOutstanding) {", tests: "TestReadsFillTheWindow", packages: "./transport/rc"},
+	{name: "2^23 PSNs bound what is not a READ too", file: requester, old: "if flight >= r.window || flight >= maxOutstanding {", new: "if flight >= r.window {", tests: "TestFewerThan2to23", packages: "./transport/rc"},
+
+	// XRC.
+	{name: "a shared queue that is none", file: execute, old: "if c == nil || r.in", new: "if c == nil {\n\t\treturn true\n\t}\n\tif r.in", tests: "TestCase31"},
+	{name: "one shared queue for a message", file: execute, old: "if c == nil || r.in != transport.NoMessage && c != r.at {", new: "if c == nil {", tests: "TestCase31"},
+	{name: "a message goes where it says", file: execute, old: "r.at = c\n", new: "if r.at == nil {\n\t\tr.at = c\n\t}\n", tests: "TestCase31"},
+	{name: "domain of the shared queue", file: execute, old: "r.m.Enter(c)\n", new: "", tests: "TestCase31"},
+	{name: "domain of a READ that is answered", file: replies, old: "if r.m.Enter != nil {", new: "if false {", tests: "TestCase31"},
+	{name: "shared queues of another XRC domain", file: "device/xrc.go", old: "if s == nil || s.init.XRCD.group != q.xrcd.group {", new: "if s == nil {", tests: "TestCase31"},
+	{name: "an XRC domain that contexts share", file: "device/xrc.go", old: "return c.openXRCD(o.group)", new: "return c.openXRCD(new(xrcGroup))", tests: "TestXRC", packages: "./device"},
+	{name: "targets look memory up where they are", file: "device/xrc.go", old: "q.pd = c.Domain.(*PD) }", new: "if q.pd == nil {\n\t\tq.pd = c.Domain.(*PD)\n\t}\n}", tests: "TestCase31"},
+	{name: "a domain in use is not closed", file: "device/xrc.go", old: "if n := x.uses.Load(); n > 0 {", new: "if n := x.uses.Load(); n > 99 {", tests: "TestXRCNoQueue", packages: "./device"},
+	{name: "a destroyed XRC queue has no number", file: srq, old: "delete(c.dev.srqs, s.num)\n", new: "", tests: "TestCase31"},
+	{name: "halves of an XRC connection", file: "device/accept.go", old: "q.typ == XRCIni && i.Has(bth.Response) || q.typ == XRCTgt && !i.Has(bth.Response)", new: "q.typ == XRCIni || q.typ == XRCTgt", tests: "TestMatrixOpcodes"},
+	{name: "an XRC target does not send", file: "device/post.go", old: "case q.typ == XRCTgt:", new: "case false:", tests: "TestMatrixPosting"},
+	{name: "no masked atomics on XRC", file: "device/post.go", old: "q.typ == XRCIni && wr.Op.IsMasked():", new: "false:", tests: "TestMatrixOperations"},
+	{name: "a request names its shared queue", file: requester, old: "r.srqn = w.wr.SRQN\n", new: "", tests: "TestCase31"},
+	{name: "XRCETH", file: machine, old: "bth.XRCETH(ext).Put(r.m.req.srqn)", new: "", tests: "TestCase31"},
+
+	// Congestion notifications.
+	{name: "notifications are paced", file: cnp, old: "ok && now-t < gap {", new: "false && ok && now-t < gap {", tests: "TestCase55"},
+	{name: "the gap is closed at its end", file: cnp, old: "ok && now-t < gap {", new: "ok && now-t <= gap {", tests: "TestCase55"},
+	{name: "each notification begins a gap", file: cnp, old: "n.last[k] = now\n", new: "if _, ok := n.last[k]; !ok {\n\t\tn.last[k] = now\n\t}\n", tests: "TestCase55"},
+	{name: "a gap for each address pair", file: cnp, old: "k = cnpKey{src, dst}", new: "k = cnpKey{}", tests: "TestCase55"},
+	{name: "50 µs", file: "device/profile.go", old: "CNPGap: 50 * time.Microsecond", new: "CNPGap: 49 * time.Microsecond", tests: "TestCase55"},
+	{name: "notifications can be off", file: cnp, old: "case CNPOff:\n\t\treturn false\n", new: "", tests: "TestCongestionNotification"},
+	{name: "capable is not marked", file: cnp, old: "return v.TClass()&3 == 3", new: "return v.TClass()&2 == 2", tests: "TestCase55"},
+	{name: "BECN", file: cnp, old: "BECN: true, ", new: "", tests: "TestCase55"},
+	{name: "a notification has the class of its own", file: cnp, old: "c.TClass = 0xC2", new: "_ = c", tests: "TestCongestionNotification"},
+	{name: "a notification to the peer's queue pair", file: cnp, old: "DestQP: q.attr.DestQPN}", new: "DestQP: q.num}", tests: "TestCase55"},
+	{name: "opcode 0x81 alone is a notification", file: "device/accept.go", old: "case v.BTH().Opcode() != bth.CNPNotify:\n\t\treturn wire.Ignored\n", new: "", tests: "TestCase55|TestMatrixOpcodes"},
+	{name: "a notification is the peer's", file: "device/accept.go", old: "case p == nil || v.Src() != p.Dst || v.Dst() != p.Src:", new: "case p == nil:", tests: "TestCase55"},
+	{name: "a notification is counted", file: cnp, old: "q.dev.counters.RpCnpIgnored.Inc()", new: "_ = q", tests: "TestCase55"},
+
+	// Profiles.
+	{name: "the specification gives up", file: retry, old: "if !r.m.Attr.Rules.RetryForever || r.m.Attr.RetryCnt != 7 {", new: "if r.m.Attr.RetryCnt != 7 {", tests: "TestProfileRules"},
+	{name: "rxe does not give up at 7", file: retry, old: "if !r.m.Attr.Rules.RetryForever || r.m.Attr.RetryCnt != 7 {", new: "if true {", tests: "TestProfileRules"},
+	{name: "rxe gives up at 6", file: retry, old: "if !r.m.Attr.Rules.RetryForever || r.m.Attr.RetryCnt != 7 {", new: "if !r.m.Attr.Rules.RetryForever {", tests: "TestProfileRules"},
+	{name: "rxe acknowledges each", file: replies, old: " && !r.m.Attr.Rules.AckEach:", new: ":", tests: "TestProfileRules"},
+	{name: "the specification's adapter has no credits", file: replies, old: "if r.m.Attr.Rules.Credits && !r.at.Shared {", new: "if !r.at.Shared {", tests: "TestProfileRules"},
+	{name: "connectx has credits", file: replies, old: "if r.m.Attr.Rules.Credits && !r.at.Shared {", new: "if false {", tests: "TestProfileRules"},
+	{name: "credits are the receives that wait", file: replies, old: "bth.AckCredits(q.Len())", new: "bth.AckCredits(q.Len() + 1)", tests: "TestProfileRules"},
+	{name: "rxe drops what is reserved", file: execute, old: "if !i.Known() && r.m.Attr.Rules.DropReserved {", new: "if false {", tests: "TestProfiles"},
+
+	// Rings of programs.
+	{name: "a ring's requests are looked at", file: "device/queue.go", old: "if ok && st == StatusSuccess {", new: "if false {", tests: "TestRingRequests"},
+	{name: "status of a request that a ring should not have", file: "device/queue.go", old: "st = StatusLocalQPOp\n", new: "st = StatusLocalProtection\n", tests: "TestRingRequests"},
+	{name: "status of a request of a ring that is too long", file: "device/queue.go", old: "if wr.Len() > MaxMessage {", new: "if false {", tests: "TestRingRequests"},
+	{name: "places of a ring are given back", file: "device/queue.go", old: "{ r.sendRing.Retire(n) }", new: "{ _ = n }", tests: "TestRingRequests"},
+	{name: "rings are looked at in ERR", file: "device/run.go", old: "if q.sendRing != nil && q.attr.State == StateErr {", new: "if false {", tests: "TestRingRequests|TestRings", packages: "./interop/cases ./device"},
+	{name: "rings are looked at often enough", file: "device/run.go", old: "transport.Time(5e6)", new: "transport.Time(5e7)", tests: "TestRingRequests"},
+	{name: "rings are not looked at all the time", file: "device/run.go", old: "transport.Time(5e6)", new: "transport.Time(5e5)", tests: "TestRingRequests"},
+	{name: "rings are looked at again", file: "device/run.go", old: "q.lookAt = 0\n\t\tq.eng.Doorbell(now)", new: "q.eng.Doorbell(now)", tests: "TestRingRequests"},
+	{name: "a doorbell needs RTS", file: "device/post.go", old: "if err := q.takesSends(); err != nil {\n\t\tq.mu.Unlock()", new: "if err := q.takesSends(); err != nil && q.dead {\n\t\tq.mu.Unlock()", tests: "TestRings", packages: "./device"},
+
+	// Shared receive queues and protection domains.
+	{name: "receives lie in the domain of their queue", file: keys, old: "pd = c.Domain.(*PD)", new: "_ = c", tests: "TestSRQDomain"},
+	{name: "a shared queue brings its domain", file: queuePair, old: "q.recv.Shared, q.recv.Domain = in.SRQ, true, in.SRQ.pd", new: "q.recv.Shared = in.SRQ, true", tests: "TestSRQDomain"},
+
+	// States and services.
+	{name: "SQE receives", file: "transport/engine.go", old: "return s >= RTR && s <= SQE", new: "return s >= RTR && s <= RTS", tests: "TestMatrixOpcodes"},
+	{name: "INIT does not receive", file: "transport/engine.go", old: "return s >= RTR && s <= SQE", new: "return s >= Init && s <= SQE", tests: "TestMatrixOpcodes"},
+	{name: "posts in SQE are flushed on UC", file: "transport/uc/machine.go", old: "case transport.SQE:\n\t\tm.FlushSends(now)\n", new: "", tests: "TestMatrixPosting"},
+	{name: "posts in SQE are flushed on UD", file: datagram, old: "case transport.SQE:\n\t\tm.FlushSends(now)\n", new: "", tests: "TestMatrixPosting"},
+	{name: "posts in ERR are flushed", file: machine, old: "if m.Attr.State == transport.Err {\n\t\tm.Flush(now)\n\t\treturn\n\t}\n\tm.req.send", new: "m.req.send", tests: "TestMatrixPosting"},
+	{name: "reserved opcodes of UC", file: "transport/uc/machine.go", old: "if !v.Info.Known() {\n\t\treturn wire.ReservedOpcode\n\t}\n", new: "", tests: "TestMatrixOpcodes"},
+	{name: "operations of UC", file: "device/post.go", old: "if !transport.Segmented(wr.Op) || wr.Op == OpSendInv {", new: "if !transport.Segmented(wr.Op) {", tests: "TestMatrixOperations"},
+	{name: "operations of datagrams", file: "device/post.go", old: "if wr.Op != OpSend && wr.Op != OpSendImm {", new: "if !transport.Segmented(wr.Op) {", tests: "TestMatrixOperations"},
+	{name: "operations that nobody knows", file: "device/post.go", old: "case !rc.Executes(wr.Op), ", new: "case ", tests: "TestMatrixOperations"},
+	{name: "receives in SQE stay", file: "device/post.go", old: "q.rq.push(wr)\n\tif q.attr.State == StateErr {", new: "q.rq.push(wr)\n\tif q.attr.State >= StateSQE {\n\t\tq.eng.Flush(q.dev.now())", tests: "TestMatrixPosting"},
+	{name: "a key of the requester's own for a late READ", file: "device/keys.go", old: "delete(k.remote, mr.rkey)", new: "_ = mr.rkey", tests: "TestCase39"},
+	{name: "an L_Key as R_Key is told", file: "device/keys.go", old: "return nil, g == nil && k.local[rkey] != nil", new: "return nil, false", tests: "TestCase39"},
+	{name: "active_mtu", file: "device/limits.go", old: "const headerRoom = 80", new: "const headerRoom = 76", tests: "TestCase53"},
 }
