@@ -21,7 +21,7 @@ type pair struct {
 	size int      // of a message
 	msgs int      // that pass between the two, in both directions together
 	mtu  int
-	poll bool     // both spin on their queues
+	poll bool // both spin on their queues
 }
 
 // String is a name for the subtest.
