@@ -15,11 +15,11 @@ import (
 )
 
 // Case 43: a group of which some members fail a check, in every order: the good one alone gets each datagram, once,
-// in a buffer of its own, and nothing is left over. 1000 datagrams an order; SOFTNIC_LONG: a million in all.
+// in a buffer of its own, and nothing is left over. 100 datagrams an order; SOFTNIC_LONG: a million in all.
 func TestCase43_FanOut(t *testing.T) {
-	times := 1000
+	times := 100
 	if os.Getenv("SOFTNIC_LONG") != "" {
-		times = 1_000_000 / 24
+		times = 1_000_000 / 240 * 10
 	}
 	gid := device.GIDOf(group4)
 	say := func(f *peer.Frame) *peer.Frame { f.Dst = group4; return f }
@@ -36,7 +36,7 @@ func TestCase43_FanOut(t *testing.T) {
 			l := newLab(t, labConfig{})
 			var us [4]*udConn // wrong Q_Key, good, no receive, RESET
 			var mrs [4]*device.MR
-			for i, kind := range o {
+			for _, kind := range o {
 				key := uint32(qkey)
 				if kind == 0 {
 					key++
@@ -55,7 +55,6 @@ func TestCase43_FanOut(t *testing.T) {
 					u.modify(&device.QPAttr{State: device.StateReset}, device.AttrState)
 				}
 				us[kind], mrs[kind] = u, mr
-				_ = i
 			}
 			f := say(peer.UDSend(groupQP, 0, qkey, peerUD, []byte("data")))
 			routines := runtime.NumGoroutine()
@@ -294,7 +293,7 @@ func TestCase55_CNP(t *testing.T) {
 		bubble(t, fmt.Sprintf("one each %v", every), func(t *testing.T) {
 			l := newLab(t, labConfig{})
 			c := l.rc(nil)
-			const n = 500
+			const n = 150
 			var last time.Time
 			sent := 0
 			for i := range n {
@@ -312,7 +311,7 @@ func TestCase55_CNP(t *testing.T) {
 			steps := int((gap + every - 1) / every) // packets from one to the next that is due
 			want(t, "notifications", sent, (n+steps-1)/steps)
 			l.counts(fmt.Sprintf("np_ecn_marked_roce_packets=%d", n), fmt.Sprintf("np_cnp_sent=%d", sent))
-			for i := range 100 { // ECT(0): capable, not marked
+			for i := range 20 { // ECT(0): capable, not marked
 				c.gets(write(n + i).With(func(f *peer.Frame) { f.TOS = 2 }))
 				time.Sleep(every)
 			}
