@@ -473,11 +473,11 @@ var mutants = []mutant{
 	{name: "posts in SQE are flushed on UD", file: datagram, old: "case transport.SQE:\n\t\tm.FlushSends(now)\n", new: "", tests: "TestMatrixPosting"},
 	{name: "posts in ERR are flushed", file: machine, old: "if m.Attr.State == transport.Err {\n\t\tm.Flush(now)\n\t\treturn\n\t}\n\tm.req.send", new: "m.req.send", tests: "TestMatrixPosting"},
 	{name: "reserved opcodes of UC", file: "transport/uc/machine.go", old: "if !v.Info.Known() {\n\t\treturn wire.ReservedOpcode\n\t}\n", new: "", tests: "TestMatrixOpcodes"},
-	{name: "operations of UC", file: "device/post.go", old: "if !transport.Segmented(wr.Op) || wr.Op == OpSendInv {", new: "if !transport.Segmented(wr.Op) {", tests: "TestMatrixOperations"},
 	{name: "operations of datagrams", file: "device/post.go", old: "if wr.Op != OpSend && wr.Op != OpSendImm {", new: "if !transport.Segmented(wr.Op) {", tests: "TestMatrixOperations"},
-	{name: "operations that nobody knows", file: "device/post.go", old: "case !rc.Executes(wr.Op), ", new: "case ", tests: "TestMatrixOperations"},
 	{name: "receives in SQE stay", file: "device/post.go", old: "q.rq.push(wr)\n\tif q.attr.State == StateErr {", new: "q.rq.push(wr)\n\tif q.attr.State >= StateSQE {\n\t\tq.eng.Flush(q.dev.now())", tests: "TestMatrixPosting"},
 	{name: "a key of the requester's own for a late READ", file: "device/keys.go", old: "delete(k.remote, mr.rkey)", new: "_ = mr.rkey", tests: "TestCase39"},
 	{name: "an L_Key as R_Key is told", file: "device/keys.go", old: "return nil, g == nil && k.local[rkey] != nil", new: "return nil, false", tests: "TestCase39"},
+	{name: "corruption is found", file: "link/rx.go", old: "\treturn wire.ICRC\n", new: "\treturn f\n", tests: "TestModel$"},
+	{name: "an atomic of XRC is not executed again", file: responder, old: "f&(bth.Send|bth.Write|bth.Read) == 0 {\n\t\treturn r.repeat(psn, v)", new: "f&(bth.Send|bth.Write|bth.Read|bth.Atomic) == 0 {\n\t\treturn r.repeat(psn, v)", tests: "TestModel$"},
 	{name: "active_mtu", file: "device/limits.go", old: "const headerRoom = 80", new: "const headerRoom = 76", tests: "TestCase53"},
 }

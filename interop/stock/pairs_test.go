@@ -96,6 +96,14 @@ func (p pair) run(t *testing.T, a, b *daemon) {
 			prefix = []string{"chrt", "--idle", "0"}
 		}
 		s, c := p.play(t, a.exec(prefix...), b.exec(prefix...))
+		for range 3 {
+			// What perftest says of itself where the machine does not give it its time evenly: its clock is no clock.
+			if !strings.Contains(s.Stdout+s.Stderr+c.Stdout+c.Stderr, "Correlation coefficient r^2") {
+				break
+			}
+			t.Log("again, because perftest could not tell how fast the processor's clock is")
+			s, c = p.play(t, a.exec(prefix...), b.exec(prefix...))
+		}
 		good(t, s, c)
 		for d, old := range before {
 			now := d.counters()
