@@ -131,7 +131,8 @@ func (h *host) Local(c *transport.RecvContext, lkey uint32, va uint64, n int, a 
 func (h *host) Remote(rkey uint32, va uint64, n uint64, a Access) (transport.Region, bool) {
 	q := (*QP)(h)
 	m, lkey := q.dev.keys.acquireRemote(q, rkey, va, n, a)
-	if lkey {
+	if lkey && !q.warned {
+		q.warned = true
 		q.dev.log.Warn("a peer used an L_Key as R_Key", "qp", q.num, "key", rkey)
 	}
 	return m, m != nil

@@ -42,6 +42,11 @@ func (q *QP) Modify(a *QPAttr, mask AttrMask) error {
 }
 
 func (q *QP) modify(a *QPAttr, mask AttrMask) error {
+	if mask&AttrState != 0 && a.State == StateReset {
+		for q.sending { // first: what is checked must hold when it is done
+			q.idle.Wait()
+		}
+	}
 	if q.dead {
 		return because(EINVAL, "it is destroyed")
 	}
@@ -143,11 +148,14 @@ func (q *QP) fits(p *wire.Path, a *QPAttr, mask AttrMask) error {
 	if mask&AttrPathMTU != 0 {
 		mtu = a.PathMTU
 	}
-	link := q.dev.port.Info().MTU
-	if p == nil || q.typ.datagrams() || !p.Dst.Is6() || mtu+longestHead <= link {
+	link, head := q.dev.port.Info().MTU, longestHead
+	if q.typ == XRCIni || q.typ == XRCTgt {
+		head += bth.HXRCETH.Len()
+	}
+	if p == nil || q.typ.datagrams() || !p.Dst.Is6() || mtu+head <= link {
 		return nil
 	}
-	return because(EINVAL, "path_mtu %d over IPv6 needs packets of %d bytes, the link takes %d", mtu, mtu+longestHead, link)
+	return because(EINVAL, "path_mtu %d over IPv6 needs packets of %d bytes, the link takes %d", mtu, mtu+head, link)
 }
 
 // commit applies a modify that was checked.
@@ -205,11 +213,8 @@ func (q *QP) commit(a *QPAttr, mask AttrMask, path *wire.Path, from, to State) {
 	}
 }
 
-// toReset empties the queue pair: nothing of the old connection is left.
+// toReset empties the queue pair: nothing of the old connection is left. Nothing is being sent.
 func (q *QP) toReset() {
-	for q.sending {
-		q.idle.Wait()
-	}
 	q.tx.Release()
 	mtu := q.attr.PathMTU
 	q.attr = transport.Attr{QPN: q.num, SigAll: q.attr.SigAll, MigReq: q.attr.MigReq, Rules: q.attr.Rules, PKey: DefaultPKey}

@@ -135,7 +135,8 @@ func (h *host) Bind(b *transport.BindWR) bool {
 	switch {
 	case b.Length == 0, w.typ != MW1 && w.mr != nil,
 		mr == nil, mr.pd != q.pd, mr.access&MWBind == 0, !within(b.Addr, b.Length, mr.base, mr.size),
-		b.Access&^anyRemote != 0, b.Access&(RemoteWrite|RemoteAtomic) != 0 && mr.access&LocalWrite == 0:
+		b.Access&^anyRemote != 0, b.Access&(RemoteWrite|RemoteAtomic) != 0 && mr.access&LocalWrite == 0,
+		b.Access&FlushPersistent != 0 && !persists(mr.Memory):
 		return false
 	}
 	k.unbind(w)

@@ -115,6 +115,7 @@ type QP struct {
 	rq                     recvRing
 	tx                     transport.TxList // emitted, not sent
 	dead                   bool
+	warned                 bool // of a mistake of the peer, once
 	sendBudget, recvBudget int  // see spend
 	sending                bool // one flusher: it sends what others emit meanwhile
 
@@ -133,6 +134,7 @@ type QP struct {
 	todo    atomic.Uint32      // what other objects asked for
 	wake    chan struct{}
 	done    chan struct{}
+	gone    chan struct{} // closed when Destroy is over
 }
 
 // What other objects ask of a queue pair's goroutine.
@@ -158,7 +160,7 @@ func createQP(c *Context, pd *PD, in QPInit) (*QP, error) {
 	q := &QP{
 		dev: c.dev, ctx: c, pd: pd, typ: in.Type, scq: in.SendCQ, rcq: in.RecvCQ, cap: in.Cap, handler: in.Handler, changed: in.StateChanged,
 		sendRing: in.SendRing, recvRing: in.RecvRing, srq: in.SRQ, xrcd: in.XRCD,
-		wake: make(chan struct{}, 1), done: make(chan struct{}),
+		wake: make(chan struct{}, 1), done: make(chan struct{}), gone: make(chan struct{}),
 	}
 	q.idle.L = &q.mu
 	q.recv = transport.RecvContext{Queue: (*recvSide)(q), Done: q.recvDone}
@@ -325,6 +327,9 @@ func (q *QP) destroy(force bool) error {
 	q.mu.Lock()
 	if q.dead {
 		q.mu.Unlock()
+		if force {
+			<-q.gone // the context's end waits for whoever is at it
+		}
 		return &OpError{"destroy_qp", qpName(q.num), because(EINVAL, "it is destroyed already")}
 	}
 	if n := len(q.groups); n > 0 && !force {
@@ -332,6 +337,7 @@ func (q *QP) destroy(force bool) error {
 		return &OpError{"destroy_qp", qpName(q.num), because(EBUSY, "multicast groups that it is attached to: %d", n)}
 	}
 	q.dead = true
+	defer close(q.gone)
 	q.attr.State = StateReset
 	for q.sending {
 		q.idle.Wait()

@@ -167,7 +167,11 @@ func (m *Machine) Deliver(now transport.Time, frame []byte) wire.Fault {
 	if uint64(len(frame)) > transport.SGELen(m.recv.SGE) {
 		return wire.TooLong
 	}
-	if st := transport.Scatter(m.Host, m.Recv, m.recv.SGE, 0, frame, &m.scr); st != transport.StatusSuccess {
+	st := transport.Scatter(m.Host, m.Recv, m.recv.SGE, 0, frame, &m.scr)
+	if st == transport.Gone {
+		return wire.LocalMemory
+	}
+	if st != transport.StatusSuccess {
 		m.Counters.RespCqeError.Inc()
 		m.finish(transport.WC{Status: st})
 		m.Host.Failed(transport.Err)
@@ -235,10 +239,8 @@ func (m *Machine) FlushSends(transport.Time) {
 // Flush implements transport.Engine. Frames on the transmit list leave and complete as sent.
 func (m *Machine) Flush(now transport.Time) {
 	m.FlushSends(now)
-	if m.Recv.Shared {
-		return
-	}
-	for m.held || m.Recv.Queue.Fetch(&m.recv) {
+	// What was taken from a shared queue is this queue pair's; what waits there is not.
+	for m.held || !m.Recv.Shared && m.Recv.Queue.Fetch(&m.recv) {
 		m.held = true
 		m.finish(transport.WC{Status: transport.StatusFlush})
 	}

@@ -80,7 +80,7 @@ func (r *responder) acknowledge(psn bth.PSN) {
 
 // ackSyndrome is that of an acknowledgement made now.
 func (r *responder) ackSyndrome() bth.Syndrome {
-	if r.m.Attr.Rules.Credits && !r.at.Shared {
+	if r.m.Attr.Rules.Credits && r.at != nil && !r.at.Shared {
 		if q, ok := r.at.Queue.(transport.CountedQueue); ok {
 			return bth.AckCredits(q.Len())
 		}

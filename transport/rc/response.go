@@ -146,8 +146,11 @@ func (r *requester) response(now transport.Time, psn bth.PSN, v *wire.View) wire
 		return r.badResponse(now)
 	}
 	w := r.at(i)
-	if a := v.Header(bth.HAETH); a != nil && !bth.AETH(a).Syndrome().IsAck() {
-		return r.badResponse(now)
+	if a := bth.AETH(v.Header(bth.HAETH)); a != nil {
+		if !a.Syndrome().IsAck() {
+			return r.badResponse(now)
+		}
+		r.credits(a.Syndrome(), a.MSN())
 	}
 	st, ok := r.take(w, v)
 	if !ok {
@@ -165,7 +168,8 @@ func (r *requester) response(now transport.Time, psn bth.PSN, v *wire.View) wire
 			r.abort(now, transport.StatusMWBind)
 			return wire.OK
 		}
-		w.done = true
+		// Also where sending it again has just failed: it had arrived.
+		w.status, w.done = transport.StatusSuccess, true
 	}
 	r.progress(now)
 	return wire.OK

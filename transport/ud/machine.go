@@ -342,10 +342,8 @@ func (m *Machine) FlushSends(now transport.Time) {
 // complete as sent.
 func (m *Machine) Flush(now transport.Time) {
 	m.FlushSends(now)
-	if m.Recv.Shared {
-		return
-	}
-	for m.held || m.Recv.Queue.Fetch(&m.recv) {
+	// What was taken from a shared queue is this queue pair's; what waits there is not.
+	for m.held || !m.Recv.Shared && m.Recv.Queue.Fetch(&m.recv) {
 		m.held = true
 		m.finish(transport.WC{Status: transport.StatusFlush}, false)
 	}
