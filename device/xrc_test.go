@@ -2,6 +2,7 @@ package device_test
 
 import (
 	"bytes"
+	"net/netip"
 	"testing"
 
 	"github.com/softnic/softnic/device"
@@ -180,5 +181,54 @@ func TestXRCRefusals(t *testing.T) {
 	}
 	if err := p.ini.PostSend(&device.SendWR{Op: device.OpMaskedFetchAdd, SGE: []device.SGE{{Length: 8}}}); device.ErrnoOf(err) != device.EINVAL {
 		t.Errorf("a masked atomic: %v", err)
+	}
+}
+
+// TestXRCDuplicateFirst: the first packet that a target gets is a duplicate, under every profile.
+func TestXRCDuplicateFirst(t *testing.T) {
+	for _, profile := range device.ProfileNames() {
+		a, b := twoHosts(t, 1500, device.Options{}, device.Options{Profile: profile})
+		p := &xrcPair{a: a, b: b}
+		var err error
+		if p.dom, err = b.ctx.AllocXRCD(); err != nil {
+			t.Fatal(err)
+		}
+		p.srq = p.newSRQ(t, b)
+		if p.tgt, err = p.dom.CreateXRCTarget(nil); err != nil {
+			t.Fatal(err)
+		}
+		if p.ini, err = a.pd.CreateQP(device.QPInit{Type: device.XRCIni, SendCQ: a.cq, Cap: device.Cap{SendWR: 1, SendSGE: 1}}); err != nil {
+			t.Fatal(err)
+		}
+		ra, rb := p.ini.Address(1, 100), p.tgt.Address(1, 200)
+		ra.PSN = 101 // the target is one ahead
+		if err := p.ini.Connect(100, rb, device.ConnectOptions{SGIDIndex: 1}); err != nil {
+			t.Fatal(err)
+		}
+		if err := p.tgt.Connect(200, ra, device.ConnectOptions{SGIDIndex: 1}); err != nil {
+			t.Fatal(err)
+		}
+		if err := p.ini.PostSend(&device.SendWR{Op: device.OpSend, Flags: device.Signaled, SRQN: p.srq.Num()}); err != nil {
+			t.Fatal(err)
+		}
+		a.ok(device.WCSend) // it is acknowledged as one that was executed
+	}
+}
+
+// TestXRCHeadFits: the XRCETH counts where path MTU and link are compared.
+func TestXRCHeadFits(t *testing.T) {
+	a, b := twoHosts(t, 1024+84, device.Options{}, device.Options{})
+	ini, err := a.pd.CreateQP(device.QPInit{Type: device.XRCIni, SendCQ: a.cq, Cap: device.Cap{SendWR: 1, SendSGE: 1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	rc := a.qp(device.RC, 1)
+	r := device.Remote{GID: device.GIDOf(netip.MustParseAddr("2001:db8::2")), QPN: 99}
+	_ = b
+	if err := rc.Connect(0, r, device.ConnectOptions{SGIDIndex: 2, PathMTU: 1024}); err != nil {
+		t.Errorf("RC: %v", err)
+	}
+	if err := ini.Connect(0, r, device.ConnectOptions{SGIDIndex: 2, PathMTU: 1024}); device.ErrnoOf(err) != device.EINVAL {
+		t.Errorf("XRC: %v", err)
 	}
 }

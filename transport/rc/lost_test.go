@@ -165,3 +165,24 @@ func TestLostBehindALoss(t *testing.T) {
 		}
 	}
 }
+
+// TestLostAtomicWriteAgain: what was answered while sending it again failed is a success, also where the answer is one of
+// its own.
+func TestLostAtomicWriteAgain(t *testing.T) {
+	s := newSide(make(arena, 1<<16), nil)
+	s.post(1, transport.OpWrite, 100)
+	s.post(1, transport.OpAtomicWrite, 8)
+	s.sent(1)
+	d := s.Deadline()
+	s.Timer(d)
+	s.sentBut(d, func(p bth.PSN) bool { return p == 1 })
+	s.Receive(d, ack(0, bth.AckUnlimited, 1))
+	v := packet(bth.ReadResponseOnly, 1, 0, 0, nil)
+	i, _ := v.Info.Offset(bth.HAETH)
+	bth.AETH(v.IB[i:]).Put(bth.AckUnlimited, 2)
+	s.Receive(d, v)
+	s.EndBurst(d)
+	if len(s.done) != 2 || s.done[1].Status != transport.StatusSuccess || s.attr.State != transport.RTS {
+		t.Errorf("%v in %v", s.done, s.attr.State)
+	}
+}
