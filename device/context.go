@@ -113,7 +113,7 @@ func (c *Context) Close() error {
 		_ = q.destroy(true)
 	}
 	for _, s := range srqs {
-		_ = s.Destroy()
+		_ = s.destroy(true)
 	}
 	for _, w := range mws {
 		w.drop()

@@ -139,6 +139,10 @@ func (q *CQ) Arm(solicitedOnly bool) (missed bool) {
 // under the lock of a queue pair.
 func (q *CQ) push(wc *WC, solicited bool) bool {
 	q.mu.Lock()
+	if q.dead { // an XRC target of another context was in the middle of a message
+		q.mu.Unlock()
+		return true
+	}
 	if !q.store(wc) {
 		first := !q.overflow
 		q.overflow = true

@@ -44,6 +44,7 @@ type SRQ struct {
 	ring  recvRing
 	n     int // receives in ring
 	limit int
+	holds int // XRC: receives that targets have taken and not completed
 	dead  bool
 }
 
@@ -142,6 +143,10 @@ func (s *SRQ) Query() SRQInit {
 // pairs they do not complete in order.
 func (s *SRQ) Fetch(wr *RecvWR) bool {
 	s.mu.Lock()
+	if s.dead {
+		s.mu.Unlock()
+		return false
+	}
 	ok := false
 	left := 0
 	if r := s.init.Ring; r != nil {
@@ -156,39 +161,54 @@ func (s *SRQ) Fetch(wr *RecvWR) bool {
 		}
 		left = s.n
 	}
+	if ok && s.init.XRCD != nil {
+		s.holds++
+	}
 	reached := ok && left < s.limit
 	if reached {
 		s.limit = 0 // one shot
 	}
-	s.mu.Unlock()
 	if reached {
-		s.ctx.raise(AsyncEvent{Type: EventSRQLimit, SRQ: s}, nil)
+		s.ctx.raise(AsyncEvent{Type: EventSRQLimit, SRQ: s}, nil) // under the lock: none comes after Destroy
 	}
+	s.mu.Unlock()
 	return ok
 }
 
-// Retire implements transport.RecvQueue.
-func (s *SRQ) Retire(int) {}
+// Retire implements transport.RecvQueue. The places are free already.
+func (s *SRQ) Retire(n int) {
+	if s.init.XRCD == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.holds -= n
+}
 
-// Destroy frees the queue; EBUSY while a queue pair uses it.
-func (s *SRQ) Destroy() error {
+// Destroy frees the queue; EBUSY while a queue pair uses it, or an XRC target is in the middle of a message that it
+// receives here.
+func (s *SRQ) Destroy() error { return s.destroy(false) }
+
+func (s *SRQ) destroy(force bool) error {
 	c := s.ctx
 	c.mu.Lock()
+	s.mu.Lock()
 	var err error
 	if _, live := c.srqs[s]; !live {
 		err = because(EINVAL, "it is destroyed already")
 	} else if n := s.uses.Load(); n > 0 {
 		err = because(EBUSY, "%d queue pairs use it", n)
+	} else if s.holds > 0 && !force {
+		err = because(EBUSY, "XRC targets are in the middle of %d messages for it", s.holds)
 	}
+	s.dead = s.dead || err == nil
+	s.mu.Unlock()
 	if err != nil {
 		c.mu.Unlock()
 		return &OpError{"destroy_srq", s.name(), err}
 	}
 	delete(c.srqs, s)
 	c.mu.Unlock()
-	s.mu.Lock()
-	s.dead = true
-	s.mu.Unlock()
 	c.async.withdraw(func(e AsyncEvent) bool { return e.SRQ == s })
 	if s.init.XRCD != nil {
 		c.dev.qpMu.Lock()

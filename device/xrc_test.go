@@ -2,8 +2,10 @@ package device_test
 
 import (
 	"bytes"
+	"context"
 	"net/netip"
 	"testing"
+	"time"
 
 	"github.com/softnic/softnic/device"
 )
@@ -230,5 +232,48 @@ func TestXRCHeadFits(t *testing.T) {
 	}
 	if err := ini.Connect(0, r, device.ConnectOptions{SGIDIndex: 2, PathMTU: 1024}); device.ErrnoOf(err) != device.EINVAL {
 		t.Errorf("XRC: %v", err)
+	}
+}
+
+// TestXRCHeldMessage: a queue is not destroyed in the middle of a message; with its context it goes, and nothing
+// is heard of the message any more.
+func TestXRCHeldMessage(t *testing.T) {
+	p := newXRC(t)
+	c := p.b.second(t)
+	srq := p.newSRQ(t, c)
+	dst, err := c.pd.RegMR(make([]byte, 4096), device.LocalWrite)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := srq.PostRecv(&device.RecvWR{SGE: []device.SGE{dst.SGE(0, 4096)}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := srq.SetLimit(1); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.a.dev.Port().Impair().Add("tx opcode=XRC_SEND_LAST drop"); err != nil {
+		t.Fatal(err)
+	}
+	src := p.a.mr(4000)
+	if err := p.ini.PostSend(&device.SendWR{Op: device.OpSend, Flags: device.Signaled, SRQN: srq.Num(), SGE: []device.SGE{src.SGE(0, 4000)}}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	if e, err := c.ctx.AsyncEvent(ctx); err != nil || e.Type != device.EventSRQLimit || e.SRQ != srq { // it has taken the receive
+		t.Fatalf("event %v of %v, %v", e.Type, e.SRQ, err)
+	}
+	if err := srq.Destroy(); device.ErrnoOf(err) != device.EBUSY {
+		t.Fatalf("destroyed in the middle of a message: %v", err)
+	}
+	if err := c.ctx.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if o := c.ctx.Objects(); o != (device.Objects{}) {
+		t.Errorf("left: %+v", o)
+	}
+	var wc [1]device.WC
+	if n := c.cq.Poll(wc[:]); n != 0 {
+		t.Errorf("a completion of a closed context: %+v", wc[0])
 	}
 }
