@@ -74,18 +74,20 @@ func (f *FastMR) drop() {
 	k.forget(f.RKey())
 	k.mu.Unlock()
 	for _, m := range gone {
-		<-m.free
+		<-m.mem.gone
 	}
 	f.pd.uses.Add(-1)
 }
 
-// invalidate makes the region invalid. Accesses that run hold the memory until they end. The
-// lock is held.
-func (k *keys) invalidate(f *FastMR) {
+// invalidate takes the region's memory away and returns it: accesses may still run. The lock is held.
+func (k *keys) invalidate(f *FastMR) (was *region) {
 	k.unpublish(f.cur)
-	f.cur.Release()
-	f.gone = append(slices.DeleteFunc(f.gone, func(m *MR) bool { return m.refs.Load() == 0 }), f.cur)
+	was = &f.cur.mem
+	was.invalidate()
+	was.Discard()
+	f.gone = append(slices.DeleteFunc(f.gone, func(m *MR) bool { return m.mem.ended() }), f.cur)
 	f.cur = nil
+	return was
 }
 
 // Register implements transport.Host.
@@ -101,8 +103,8 @@ func (h *host) Register(r *transport.RegWR) bool {
 		r.Access&(RemoteWrite|RemoteAtomic) != 0 && r.Access&LocalWrite == 0, r.Access&FlushPersistent != 0 && !persists(r.Memory):
 		return false
 	}
-	m := &MR{Memory: r.Memory, pd: f.pd, base: r.Addr, size: r.Length, access: r.Access, free: make(chan struct{}), lkey: r.NewKey, rkey: r.NewKey}
-	m.refs.Store(1)
+	m := &MR{pd: f.pd, base: r.Addr, size: r.Length, access: r.Access, lkey: r.NewKey, rkey: r.NewKey}
+	m.mem.open(r.Memory, nil)
 	f.cur = m
 	f.key.Store(r.NewKey)
 	k.publish(m)

@@ -30,7 +30,7 @@ func newKeys() keys {
 // grant is what a remote key gives.
 type grant struct {
 	pd         *PD
-	mr         *MR // whose memory it is
+	mem        *region
 	base, size uint64
 	access     Access
 	qp         *QP // the only queue pair that it is good for; nil: any of the domain
@@ -52,7 +52,7 @@ func (k *keys) add(d *Device, mr *MR) {
 func (k *keys) publish(mr *MR) {
 	k.local[mr.lkey] = mr
 	if mr.access&anyRemote != 0 {
-		k.remote[mr.rkey] = &grant{pd: mr.pd, mr: mr, base: mr.base, size: mr.size, access: mr.access}
+		k.remote[mr.rkey] = &grant{pd: mr.pd, mem: &mr.mem, base: mr.base, size: mr.size, access: mr.access}
 	}
 }
 
@@ -123,8 +123,8 @@ func (h *host) Local(c *transport.RecvContext, lkey uint32, va uint64, n int, a 
 	if m == nil || m.pd != pd || m.access&a != a || !within(va, uint64(n), m.base, m.size) {
 		return nil, StatusLocalProtection
 	}
-	m.refs.Add(1)
-	return m, StatusSuccess
+	m.mem.begin()
+	return &m.mem, StatusSuccess
 }
 
 // Remote implements transport.Host.
@@ -138,17 +138,17 @@ func (h *host) Remote(rkey uint32, va uint64, n uint64, a Access) (transport.Reg
 	return m, m != nil
 }
 
-// acquireRemote looks a remote key up and takes a reference; lkey tells that the key
+// acquireRemote looks a remote key up and begins an access; lkey tells that the key
 // is unknown here but a good local one.
-func (k *keys) acquireRemote(q *QP, rkey uint32, va, n uint64, a Access) (mr *MR, lkey bool) {
+func (k *keys) acquireRemote(q *QP, rkey uint32, va, n uint64, a Access) (mem *region, lkey bool) {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
 	g := k.remote[rkey]
 	if g == nil || !g.allows(q, a) || !within(va, n, g.base, g.size) {
 		return nil, g == nil && k.local[rkey] != nil
 	}
-	g.mr.refs.Add(1)
-	return g.mr, false
+	g.mem.begin()
+	return g.mem, false
 }
 
 // allows checks everything but the range.
@@ -184,8 +184,8 @@ func (h *host) FlushMemory(rkey uint32, va, n uint64, level transport.FlushLevel
 		k.mu.RUnlock()
 		return false
 	}
-	m := g.mr
-	m.refs.Add(1)
+	m := g.mem
+	m.begin()
 	k.mu.RUnlock()
 	defer m.Release()
 	if t&transport.FlushPersistent == 0 {

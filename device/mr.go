@@ -47,14 +47,12 @@ func (pd *PD) Dealloc() error {
 // MR is a memory region: bytes that local and remote work requests may name
 // by key.
 type MR struct {
-	transport.Memory
+	mem        region
 	pd         *PD
 	lkey, rkey uint32
 	base, size uint64
 	access     Access
 	buf        []byte
-	refs       atomic.Int32 // 1 for the registration itself
-	free       chan struct{}
 	windows    int // memory windows bound to it; the key table's lock guards it
 }
 
@@ -90,8 +88,8 @@ func (pd *PD) RegMemory(m Memory, va, n uint64, access Access) (*MR, error) {
 	case va+n < va:
 		return nil, &OpError{op, "", because(EINVAL, "length %d from 0x%x on wraps", n, va)}
 	}
-	mr := &MR{Memory: m, pd: pd, base: va, size: n, access: access, free: make(chan struct{})}
-	mr.refs.Store(1)
+	mr := &MR{pd: pd, base: va, size: n, access: access}
+	mr.mem.open(m, nil)
 	c := pd.ctx
 	err := own(c, op, c.mrs, MaxMR, mr, pd.live, func() {
 		pd.uses.Add(1)
@@ -153,16 +151,9 @@ func (m *MR) drop() {
 
 // end waits for the references; the keys are gone.
 func (m *MR) end() {
-	m.Release()
-	<-m.free
+	m.mem.Discard()
+	<-m.mem.gone
 	m.pd.uses.Add(-1)
-}
-
-// Release implements transport.Region.
-func (m *MR) Release() {
-	if m.refs.Add(-1) == 0 {
-		close(m.free)
-	}
 }
 
 // random32 draws from Options.Rand.

@@ -27,8 +27,9 @@ type MW struct {
 	rkey atomic.Uint32
 
 	// The key table's lock guards the rest.
-	mr *MR // nil: not bound
-	qp *QP // type 2: who bound it
+	mem *region // nil: not bound
+	mr  *MR     // of what
+	qp  *QP     // type 2: who bound it
 }
 
 // AllocMW makes a memory window that is not bound.
@@ -63,7 +64,7 @@ func (w *MW) Type() MWType { return w.typ }
 // the low 8 bits, which are the program's, change.
 func IncRKey(k uint32) uint32 { return k&^0xFF | (k+1)&0xFF }
 
-// Dealloc frees the window, bound or not.
+// Dealloc frees the window, bound or not, and waits until no access is running.
 func (w *MW) Dealloc() error {
 	c := w.pd.ctx
 	c.mu.Lock()
@@ -82,24 +83,32 @@ func (w *MW) name() string { return fmt.Sprintf("mw rkey 0x%08x", w.RKey()) }
 func (w *MW) drop() {
 	k := &w.pd.ctx.dev.keys
 	k.mu.Lock()
-	k.unbind(w)
+	was := k.unbind(w)
 	delete(k.windows, w.RKey()>>8)
 	k.forget(w.RKey())
 	k.mu.Unlock()
+	if was != nil {
+		<-was.gone
+	}
 	w.pd.uses.Add(-1)
 }
 
-// unbind takes the window's memory away; the lock is held.
-func (k *keys) unbind(w *MW) {
-	if w.mr == nil {
-		return
+// unbind takes the window's memory away and returns it, if there was any: accesses may still
+// run. The lock is held.
+func (k *keys) unbind(w *MW) (was *region) {
+	if w.mem == nil {
+		return nil
 	}
+	was = w.mem
+	was.invalidate()
+	was.Discard()
 	delete(k.remote, w.RKey())
 	w.mr.windows--
 	if w.qp != nil {
 		w.qp.windows--
 	}
-	w.mr, w.qp = nil, nil
+	w.mem, w.mr, w.qp = nil, nil, nil
+	return was
 }
 
 // unbindAll takes the memory of the windows away that a queue pair has bound.
@@ -116,59 +125,73 @@ func (k *keys) unbindAll(q *QP) {
 	}
 }
 
-// Bind implements transport.Host (roce.md B.14).
+// Bind implements transport.Host (roce.md B.14). Where it takes memory away, no access to that runs when it returns.
 func (h *host) Bind(b *transport.BindWR) bool {
 	q := (*QP)(h)
-	k := &q.dev.keys
+	was, ok := q.dev.keys.bind(q, b)
+	if was != nil {
+		was.quiet()
+	}
+	return ok
+}
+
+func (k *keys) bind(q *QP, b *transport.BindWR) (was *region, ok bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	w := k.windows[b.Window>>8]
 	if w == nil || w.RKey() != b.Window || b.NewKey>>8 != b.Window>>8 || w.pd.ctx != q.ctx || w.typ != MW2A && w.pd != q.pd {
-		return false
+		return nil, false
 	}
 	if w.typ == MW1 && b.Length == 0 {
-		k.unbind(w)
+		was = k.unbind(w)
 		w.rkey.Store(b.NewKey)
-		return true
+		return was, true
 	}
 	mr := k.local[b.MRKey]
 	switch {
-	case b.Length == 0, w.typ != MW1 && w.mr != nil,
+	case b.Length == 0, w.typ != MW1 && w.mem != nil,
 		mr == nil, mr.pd != q.pd, mr.access&MWBind == 0, !within(b.Addr, b.Length, mr.base, mr.size),
 		b.Access&^anyRemote != 0, b.Access&(RemoteWrite|RemoteAtomic) != 0 && mr.access&LocalWrite == 0,
-		b.Access&FlushPersistent != 0 && !persists(mr.Memory):
-		return false
+		b.Access&FlushPersistent != 0 && !persists(mr.mem.Memory):
+		return nil, false
 	}
-	k.unbind(w)
+	was = k.unbind(w)
 	w.rkey.Store(b.NewKey)
-	w.mr = mr
+	w.mem, w.mr = new(region), mr
+	w.mem.open(mr.mem.Memory, &mr.mem)
 	mr.windows++
-	g := &grant{pd: q.pd, mr: mr, base: b.Addr, size: b.Length, access: b.Access}
+	g := &grant{pd: q.pd, mem: w.mem, base: b.Addr, size: b.Length, access: b.Access}
 	if w.typ != MW1 {
 		w.qp, g.qp = q, q
 		q.windows++
 	}
 	k.remote[b.NewKey] = g
-	return true
+	return was, true
 }
 
-// Invalidate implements transport.Host.
+// Invalidate implements transport.Host. No access runs when it returns.
 func (h *host) Invalidate(key uint32, remote bool) bool {
 	q := (*QP)(h)
-	k := &q.dev.keys
+	was := q.dev.keys.takeAway(q, key, remote)
+	if was != nil {
+		was.quiet()
+	}
+	return was != nil
+}
+
+// takeAway makes a key of a window or a fast-registered region invalid; nil if that is not possible.
+func (k *keys) takeAway(q *QP, key uint32, remote bool) (was *region) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if w := k.windows[key>>8]; w != nil {
-		if w.typ == MW1 || w.mr == nil || w.RKey() != key || w.qp != q {
-			return false
+		if w.typ == MW1 || w.mem == nil || w.RKey() != key || w.qp != q {
+			return nil
 		}
-		k.unbind(w)
-		return true
+		return k.unbind(w)
 	}
 	f := k.fast[key>>8]
 	if f == nil || f.cur == nil || f.pd != q.pd || f.RKey() != key || remote && f.cur.access&anyRemote == 0 {
-		return false
+		return nil
 	}
-	k.invalidate(f)
-	return true
+	return k.invalidate(f)
 }

@@ -80,6 +80,7 @@ func (q *QP) leave(now transport.Time, bursts int) {
 		q.pkts = q.out.Resolve(q.pkts[:0], &q.scr)
 		q.transmit()
 		clear(q.pkts)
+		q.out.Finish() // before the lock: who holds it may wait for these accesses (region.quiet)
 		q.mu.Lock()
 		if q.dead {
 			q.out.Release()

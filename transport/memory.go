@@ -32,7 +32,8 @@ type Extent struct {
 // process. Addresses are those of the registration. Callers stay within the bounds that
 // they looked up; Memory may still fail (another process unmapped it).
 //
-// Implementations are safe for concurrent use.
+// Implementations are safe for concurrent use. Their methods do not call the device: invalidations
+// wait for them.
 type Memory interface {
 	// Slices appends to dst the bytes of [va, va+n) where they can be touched
 	// directly; ok is false, and dst unchanged, where ReadV and WriteV must be used.
@@ -51,11 +52,16 @@ type Persistent interface {
 	Persist(va, n uint64) error
 }
 
-// Region is a Memory that was looked up by a key: a reference to its
-// registration is held until Release.
+// Region is a Memory that was looked up by a key, for one access. The access runs until Release, or
+// until Park: then the registration is still held, but the key may be invalidated, and who
+// invalidates it need not wait. Resume goes on with the access; it is false when the key has been invalidated.
+// A parked access that is not needed any more ends with Discard.
 type Region interface {
 	Memory
 	Release()
+	Park()
+	Resume() bool
+	Discard()
 }
 
 // CopyIn stores src at va of m. scratch is a reusable slice.

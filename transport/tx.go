@@ -18,15 +18,17 @@ type Tx struct {
 }
 
 type piece struct {
-	mem Region
-	va  uint64
-	n   int
+	mem  Region
+	va   uint64
+	n    int
+	runs bool // the access is not parked
 }
 
-// Gather adds n bytes at va of mem to the payload. The reference that mem holds
-// passes to the packet.
+// Gather adds n bytes at va of mem to the payload. The access passes to the packet, parked until
+// the packet is sent.
 func (t *Tx) Gather(mem Region, va uint64, n int) {
-	t.pieces = append(t.pieces, piece{mem, va, n})
+	mem.Park()
+	t.pieces = append(t.pieces, piece{mem: mem, va: va, n: n})
 	t.Size += n
 }
 
@@ -86,12 +88,12 @@ func (l *TxList) Packets() []*Tx { return l.list[:l.n] }
 // Resolve turns the gather list of every packet into bytes: slices of the
 // memory where it can be touched, else a copy, made with one call for all packets of one
 // region that follow each other. It appends the packets to dst; one whose memory cannot be
-// read any more is left out and marked Lost.
+// read any more, or under a key that is not valid any more, is left out and marked Lost.
 func (l *TxList) Resolve(dst []*wire.Packet, s *Scratch) []*wire.Packet {
 	from := 0
 	var mem Region // of the extents collected from packet from on
 	for i, t := range l.Packets() {
-		if t.direct() {
+		if t.Lost = !t.resume(); t.Lost || t.direct() {
 			continue
 		}
 		t.inline = slices.Grow(t.inline[:0], t.Size)[:t.Size]
@@ -114,6 +116,17 @@ func (l *TxList) Resolve(dst []*wire.Packet, s *Scratch) []*wire.Packet {
 		}
 	}
 	return dst
+}
+
+// resume goes on with the accesses of a packet.
+func (t *Tx) resume() bool {
+	for i := range t.pieces {
+		p := &t.pieces[i]
+		if p.runs = p.mem.Resume(); !p.runs {
+			return false
+		}
+	}
+	return true
 }
 
 // direct gives the packet its bytes where nothing has to be copied.
@@ -146,6 +159,9 @@ func (l *TxList) read(mem Region, from, to int, s *Scratch) {
 		return
 	}
 	for _, t := range l.list[from : to+1] {
+		if t.Lost {
+			continue
+		}
 		off := 0
 		for k := range t.pieces {
 			p := &t.pieces[k]
@@ -166,18 +182,27 @@ func (l *TxList) read(mem Region, from, to int, s *Scratch) {
 
 func (t *Tx) release() {
 	for i := range t.pieces {
-		t.pieces[i].mem.Release()
+		if p := &t.pieces[i]; p.runs {
+			p.mem.Release()
+		} else {
+			p.mem.Discard()
+		}
 		t.pieces[i] = piece{}
 	}
 	clear(t.Data)
 	t.Data, t.pieces = t.Data[:0], t.pieces[:0]
 }
 
-// Release drops the references of all packets and empties the list.
-func (l *TxList) Release() {
+// Finish ends the accesses of all packets, which have been sent; the list itself stays, for Engine.Sent.
+func (l *TxList) Finish() {
 	for _, t := range l.Packets() {
 		t.release()
 	}
+}
+
+// Release ends the accesses of all packets and empties the list.
+func (l *TxList) Release() {
+	l.Finish()
 	l.n = 0
 }
 

@@ -32,6 +32,9 @@ func (m *far) WriteV([]Extent) error                    { return nil }
 func (m *far) Atomic64(uint64, *Atomic) (uint64, error) { return 0, nil }
 func (m *far) Store64(uint64, uint64) error             { return nil }
 func (m *far) Release()                                 {}
+func (m *far) Park()                                    {}
+func (m *far) Resume() bool                             { return true }
+func (m *far) Discard()                                 {}
 
 // near is memory that can.
 type near struct{ far }
@@ -119,6 +122,47 @@ func TestResolve(t *testing.T) {
 				l.Release()
 			}
 		})
+	}
+}
+
+// shut is memory whose key has become invalid.
+type shut struct {
+	far
+	ended int
+}
+
+func (m *shut) Resume() bool { return false }
+func (m *shut) Discard()     { m.ended++ }
+func (m *shut) Release()     { m.ended += 100 }
+
+// TestResolveInvalid: what is parked under a key that becomes invalid is not read, and lost.
+func TestResolveInvalid(t *testing.T) {
+	var l TxList
+	var s Scratch
+	m, n := &shut{far: far{hole: 100}}, &far{hole: 100}
+	l.Add().Gather(n, 1, 2)
+	x := l.Add()
+	x.Gather(n, 3, 2)
+	x.Gather(m, 5, 2)
+	l.Add().Gather(m, 7, 2)
+	l.Add().Gather(&far{}, 1, 2) // each is read for itself
+	if got := l.Resolve(nil, &s); len(got) != 1 || got[0] != &l.Packets()[0].Packet {
+		t.Fatalf("%d packets", len(got))
+	}
+	for i, p := range l.Packets() {
+		if p.Lost != (i > 0) || p.Gone {
+			t.Errorf("packet %d: lost %v, gone %v", i, p.Lost, p.Gone)
+		}
+	}
+	l.Finish()
+	if m.calls > 0 || m.ended != 2 {
+		t.Errorf("%d calls, ended %d", m.calls, m.ended)
+	}
+	if l.Len() != 4 {
+		t.Error("the packets are gone")
+	}
+	if l.Release(); m.ended != 2 || l.Len() != 0 {
+		t.Errorf("ended %d, %d packets", m.ended, l.Len())
 	}
 }
 

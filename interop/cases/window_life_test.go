@@ -2,6 +2,7 @@ package cases
 
 import (
 	"fmt"
+	"runtime"
 	"testing"
 	"time"
 
@@ -424,8 +425,16 @@ func TestCase37_WindowGoesInFlight(t *testing.T) {
 		inv := device.SendWR{ID: 50, Op: device.OpLocalInv, Imm: w.RKey()}
 		mem.hook = func(n int) {
 			if n == 150 {
-				if err := c.qp.PostSend(&inv); err != nil {
-					t.Error(err)
+				posting := make(chan struct{})
+				go func() { // it waits for this access
+					close(posting)
+					if err := c.qp.PostSend(&inv); err != nil {
+						t.Error(err)
+					}
+				}()
+				<-posting
+				for range 1000 {
+					runtime.Gosched()
 				}
 			}
 		}
@@ -606,10 +615,10 @@ func TestWindowFastRegistration(t *testing.T) {
 			}
 			other.gets(to12(peer.ReadRequest(0, 0x200, remoteVA, f.RKey(), 8)))
 			<-entered
-			if invalidated {
-				c.inv(f.RKey())
-			}
 			go func() {
+				if invalidated { // it waits too
+					c.inv(f.RKey())
+				}
 				if err := f.Dereg(); err != nil {
 					t.Error(err)
 				}

@@ -186,3 +186,46 @@ func TestLostAtomicWriteAgain(t *testing.T) {
 		t.Errorf("%v in %v", s.done, s.attr.State)
 	}
 }
+
+// TestRNRTakesBack: what the flusher has not taken when the peer is not ready does not leave before the wait ends.
+func TestRNRTakesBack(t *testing.T) {
+	never := func(bth.PSN) bool { return false }
+	s := newSide(make(arena, 1<<16), nil)
+	s.attr.RNRRetry = 7
+	s.post(1, transport.OpSend, 100)
+	s.sentBut(1, never)
+	s.post(2, transport.OpSend, 100)
+	s.Receive(3, ack(0, bth.RNRNak|14, 0))
+	s.EndBurst(3)
+	if l := s.sentBut(4, never); len(l) != 0 {
+		t.Errorf("sent %v in the wait", l)
+	}
+	d := s.Deadline()
+	s.Timer(d)
+	if l := s.sentBut(d, never); len(l) != 2 || l[0] != 0 || l[1] != 1 {
+		t.Errorf("sent %v after the wait", l)
+	}
+	s.Receive(d+1, ack(1, bth.AckUnlimited, 2))
+	s.EndBurst(d + 1)
+	if len(s.done) != 2 || s.done[0].Status != transport.StatusSuccess || s.done[1].Status != transport.StatusSuccess {
+		t.Errorf("%v", s.done)
+	}
+}
+
+// TestErrTakesBack: what has not left when the program says that it is over does not leave any more.
+func TestErrTakesBack(t *testing.T) {
+	never := func(bth.PSN) bool { return false }
+	s := newSide(make(arena, 1<<16), nil)
+	s.post(1, transport.OpSend, 100)
+	s.sentBut(1, never)
+	s.post(2, transport.OpSend, 100)
+	s.attr.State = transport.Err
+	s.Modified(3, 0)
+	s.Flush(3)
+	if l := s.sentBut(4, never); len(l) != 0 {
+		t.Errorf("sent %v in ERR", l)
+	}
+	if len(s.done) != 2 || s.done[0].Status != transport.StatusFlush || s.done[1].Status != transport.StatusFlush {
+		t.Errorf("%v", s.done)
+	}
+}

@@ -121,6 +121,7 @@ func (m *Machine) Modified(now transport.Time, c transport.Changed) {
 		m.req.send(now)
 	case transport.Err:
 		m.rsp.silence()
+		m.req.takeBack()
 	}
 }
 

@@ -19,6 +19,9 @@ func (m arena) WriteV([]transport.Extent) error                    { return nil 
 func (m arena) Atomic64(uint64, *transport.Atomic) (uint64, error) { return 0, nil }
 func (m arena) Store64(uint64, uint64) error                       { return nil }
 func (m arena) Release()                                           { _ = m }
+func (m arena) Park()                                              { _ = m }
+func (m arena) Resume() bool                                       { return m != nil }
+func (m arena) Discard()                                           { _ = m }
 
 // side is a machine, the host around it, its send queue and its receive queue.
 type side struct {

@@ -76,13 +76,7 @@ func (r *requester) retry(now transport.Time, psn bth.PSN, cause wire.Cause) {
 // goBack makes psn, the oldest unanswered PSN, the next one to be sent, and
 // counts a new round for everything from there on.
 func (r *requester) goBack(psn bth.PSN, cause wire.Cause) {
-	r.m.Tx.Drop(func(t *transport.Tx) bool {
-		// Not sent yet, and about to be emitted again.
-		if t.Token != 0 {
-			r.sent(t)
-		}
-		return t.Token != 0
-	})
+	r.takeBack() // it is about to be emitted again
 	r.seek(psn)
 	r.cause, r.sinceAR, r.ackAt = cause, 0, 0
 	for i := r.cur; i < r.n; i++ {
@@ -91,6 +85,16 @@ func (r *requester) goBack(psn bth.PSN, cause wire.Cause) {
 			w.again = true
 		}
 	}
+}
+
+// takeBack takes the requests that have not left yet off the transmit list.
+func (r *requester) takeBack() {
+	r.m.Tx.Drop(func(t *transport.Tx) bool {
+		if t.Token != 0 {
+			r.sent(t)
+		}
+		return t.Token != 0
+	})
 }
 
 // seek moves the send cursor to psn.
@@ -152,4 +156,5 @@ func (r *requester) rnr(now transport.Time, s bth.Syndrome) {
 	}
 	r.rnrUntil = now + transport.Time(bth.RNRTime(s.Value()))
 	r.ackAt = 0
+	r.takeBack() // the peer would only drop it
 }
