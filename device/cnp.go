@@ -9,7 +9,7 @@ import (
 	"github.com/softnic/softnic/wire/bth"
 )
 
-// notifications paces the congestion notifications of a device (Profile.CNP).
+// notifications paces the congestion notifications of a device (CNPPacing).
 type notifications struct {
 	mu   sync.Mutex
 	last map[cnpKey]transport.Time
@@ -22,9 +22,9 @@ type cnpKey struct{ src, dst netip.Addr }
 const maxGaps = 1024
 
 // due reports whether a notification from src to dst may be sent now.
-func (n *notifications) due(p *Profile, src, dst netip.Addr, now transport.Time) bool {
+func (n *notifications) due(p *CNPPacing, src, dst netip.Addr, now transport.Time) bool {
 	var k cnpKey
-	switch p.CNP {
+	switch p.Mode {
 	case CNPOff:
 		return false
 	case CNPPerDest:
@@ -32,7 +32,7 @@ func (n *notifications) due(p *Profile, src, dst netip.Addr, now transport.Time)
 	case CNPPerPair:
 		k = cnpKey{src, dst}
 	}
-	gap := transport.Time(p.CNPGap)
+	gap := transport.Time(p.Gap)
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if t, ok := n.last[k]; ok && now-t < gap {
@@ -61,7 +61,7 @@ func (q *QP) congested(now transport.Time, v *wire.View) {
 	c := &q.dev.counters
 	c.NpEcnMarked.Inc()
 	p := q.attr.Path
-	if p == nil || !q.dev.cnp.due(&q.dev.profile, p.Src, p.Dst, now) {
+	if p == nil || !q.dev.cnp.due(&q.dev.profile.CNP, p.Src, p.Dst, now) {
 		return
 	}
 	c.NpCnpSent.Inc()

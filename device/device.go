@@ -22,8 +22,9 @@ type Options struct {
 	Rand         io.Reader        // keys, queue pair numbers, PSNs; nil: crypto/rand
 	Logger       *slog.Logger     // nil: silent; it is called with locks held and must not call the device
 	Stepped      bool             // no goroutines: the program calls Step
-	PlainAtomics bool             // no masked atomics, for which there is no standard wire form
+	PlainAtomics bool             // no masked atomics, for which there is no standard wire form; see Attr.MaskedAtomicCap
 	Profile      string           // how it behaves where adapters differ, see ProfileByName
+	CNP          CNPPacing        // how often it sends congestion notifications; the zero value: as the profile says
 	SameKeys     bool             // L_Key and R_Key of a region are equal, as on other adapters
 	Link         link.PortOptions // impairment and capture; its Clock, Logger and Inline are set by Open
 }
@@ -93,6 +94,9 @@ func Open(ep link.Endpoint, o Options) (*Device, error) {
 		return nil, &OpError{"open_device", "", err}
 	}
 	d.profile.SameKeys = d.profile.SameKeys || o.SameKeys
+	if o.CNP.Mode != CNPDefault {
+		d.profile.CNP = o.CNP
+	}
 	d.counters.Drops = make([]stats.Counter, wire.Faults)
 	d.start = d.clock.Now()
 	if o.Stepped {
@@ -211,6 +215,7 @@ func (d *Device) Query() Attr {
 		MaxQP: MaxQP, MaxQPWR: MaxQPWR, MaxSGE: MaxSGE, MaxCQ: MaxCQ, MaxCQE: MaxCQE, MaxMR: MaxMR, MaxMW: MaxMW, MaxPD: MaxPD, MaxAH: MaxAH,
 		MaxRawEthyQP: d.maxRaw(), MaxSRQ: MaxSRQ, MaxSRQWR: MaxSRQWR, MaxSRQSGE: MaxSRQSGE,
 		MaxRdAtom: MaxRdAtomic, MaxInitRd: MaxRdAtomic, MaxMRSize: ^uint64(0), AckDelay: 15, MaxMessage: MaxMessage,
+		Caps: caps, AtomicCap: AtomicHCA, MaskedAtomicCap: d.opts.maskedAtomicCap(),
 	}
 }
 

@@ -1,5 +1,10 @@
 package device
 
+import (
+	"fmt"
+	"strings"
+)
+
 // Limits of the device; values as rdma_rxe reports them (roce.md C.3), so
 // that programs that probe find what they know.
 const (
@@ -46,6 +51,106 @@ type Attr struct {
 	MaxMRSize    uint64 `json:"max_mr_size"`
 	AckDelay     int    `json:"local_ca_ack_delay"`
 	MaxMessage   uint32 `json:"max_msg_sz"`
+
+	Caps Caps `json:"device_cap_flags"`
+	// AtomicCap is for compare-and-swap and fetch-and-add. MaskedAtomicCap is for their masked forms, on RC, which
+	// Options.PlainAtomics switches off: a device that says AtomicNone refuses them where they are posted. The kernel
+	// has it beside the other (include/rdma/ib_verbs.h: struct ib_device_attr, masked_atomic_cap); struct ibv_device_attr
+	// of rdma-core has not, nor is there a flag for it among Caps.
+	AtomicCap       AtomicCap `json:"atomic_cap"`
+	MaskedAtomicCap AtomicCap `json:"masked_atomic_cap"`
+}
+
+// Caps is a set of things that a device can do; values as enum ibv_device_cap_flags (rdma-core, libibverbs/verbs.h),
+// those above 32 bits as enum ib_uverbs_device_cap_flags (rdma/ib_user_verbs.h), which is device_cap_flags_ex.
+type Caps uint64
+
+// Capabilities.
+const (
+	CapBadPKeyCntr     Caps = 1 << 1  // packets with a wrong P_Key are counted
+	CapBadQKeyCntr     Caps = 1 << 2  // datagrams with a wrong Q_Key are counted
+	CapAutoPathMig     Caps = 1 << 4  // alternate paths
+	CapChangePhyPort   Caps = 1 << 5  // a queue pair may change its port in SQD
+	CapUDAVPortEnforce Caps = 1 << 6  // the port of an address handle is checked
+	CapCurrQPStateMod  Caps = 1 << 7  // AttrCurState is looked at
+	CapPortActiveEvent Caps = 1 << 10 // an event tells that the port has become active
+	CapSysImageGUID    Caps = 1 << 11
+	CapRCRNRNAKGen     Caps = 1 << 12 // a message without a receive is answered with an RNR NAK
+	CapSRQResize       Caps = 1 << 13 // shared receive queues change their length
+	CapMemWindow       Caps = 1 << 17 // windows of type 1
+	CapXRC             Caps = 1 << 20
+	CapMemMgtExt       Caps = 1 << 21 // fast registration, local invalidate, SEND with invalidate
+	CapMemWindow2A     Caps = 1 << 23
+	CapMemWindow2B     Caps = 1 << 24
+	CapFlushGlobal     Caps = 1 << 38
+	CapFlushPersistent Caps = 1 << 39 // of memory that can be made persistent, see MapFile
+	CapAtomicWrite     Caps = 1 << 40
+)
+
+// capNames are as ibv_devinfo and iproute2 print them, and in the manner of these where they print a number.
+var capNames = map[Caps]string{
+	CapBadPKeyCntr: "BAD_PKEY_CNTR", CapBadQKeyCntr: "BAD_QKEY_CNTR", CapAutoPathMig: "AUTO_PATH_MIG", CapChangePhyPort: "CHANGE_PHY_PORT",
+	CapUDAVPortEnforce: "UD_AV_PORT_ENFORCE", CapCurrQPStateMod: "CURR_QP_STATE_MOD", CapPortActiveEvent: "PORT_ACTIVE_EVENT",
+	CapSysImageGUID: "SYS_IMAGE_GUID", CapRCRNRNAKGen: "RC_RNR_NAK_GEN", CapSRQResize: "SRQ_RESIZE", CapMemWindow: "MEM_WINDOW", CapXRC: "XRC",
+	CapMemMgtExt: "MEM_MGT_EXTENSIONS", CapMemWindow2A: "MEM_WINDOW_TYPE_2A", CapMemWindow2B: "MEM_WINDOW_TYPE_2B",
+	CapFlushGlobal: "FLUSH_GLOBAL", CapFlushPersistent: "FLUSH_PERSISTENT", CapAtomicWrite: "ATOMIC_WRITE",
+}
+
+// Has reports whether all of these are there.
+func (c Caps) Has(all Caps) bool { return c&all == all }
+
+// Names returns the names of the capabilities, in the order of their bits.
+func (c Caps) Names() []string {
+	l := []string{}
+	for bit := Caps(1); bit != 0; bit <<= 1 {
+		if c&bit == 0 {
+			continue
+		}
+		name := capNames[bit]
+		if name == "" {
+			name = fmt.Sprintf("0x%X", uint64(bit))
+		}
+		l = append(l, name)
+	}
+	return l
+}
+
+// String returns the names, with commas between them.
+func (c Caps) String() string { return strings.Join(c.Names(), ", ") }
+
+// caps are what every device here can do.
+const caps = CapBadPKeyCntr | CapBadQKeyCntr | CapUDAVPortEnforce | CapCurrQPStateMod | CapSysImageGUID | CapRCRNRNAKGen | CapMemWindow |
+	CapXRC | CapMemMgtExt | CapMemWindow2A | CapMemWindow2B | CapFlushGlobal | CapFlushPersistent | CapAtomicWrite
+
+// AtomicCap says between whom atomics are atomic; values as enum ibv_atomic_cap.
+type AtomicCap int
+
+// The capabilities of atomics.
+const (
+	AtomicNone AtomicCap = 0 // there are none
+	AtomicHCA  AtomicCap = 1 // among the requests that this device executes
+	AtomicGlob AtomicCap = 2 // and all else that touches the memory
+)
+
+// String returns the name as ibv_devinfo prints it.
+func (c AtomicCap) String() string {
+	switch c {
+	case AtomicNone:
+		return "ATOMIC_NONE"
+	case AtomicHCA:
+		return "ATOMIC_HCA"
+	case AtomicGlob:
+		return "ATOMIC_GLOB"
+	}
+	return fmt.Sprintf("ATOMIC_%d", int(c))
+}
+
+// maskedAtomicCap is what the options leave.
+func (o *Options) maskedAtomicCap() AtomicCap {
+	if o.PlainAtomics {
+		return AtomicNone
+	}
+	return AtomicHCA
 }
 
 // PortState is the state of a port; values as enum ibv_port_state.

@@ -75,7 +75,8 @@ func (pd *PD) RegMR(b []byte, access Access) (*MR, error) {
 	return mr, nil
 }
 
-// RegMemory registers n bytes of m from its address va on.
+// RegMemory registers n bytes of m from its address va on. The caller answers for it that m has them: no access
+// goes beyond them.
 func (pd *PD) RegMemory(m Memory, va, n uint64, access Access) (*MR, error) {
 	const op = "reg_mr"
 	switch {
@@ -85,6 +86,8 @@ func (pd *PD) RegMemory(m Memory, va, n uint64, access Access) (*MR, error) {
 		return nil, &OpError{op, "", because(EOPNOTSUPP, "access flags 0x%x are not supported", uint32(access))}
 	case access&FlushPersistent != 0 && !persists(m):
 		return nil, &OpError{op, "", because(EINVAL, "this memory does not outlive the power: persistent flush needs a file (MapFile)")}
+	case m == nil:
+		return nil, &OpError{op, "", because(EINVAL, "no memory")}
 	case va+n < va:
 		return nil, &OpError{op, "", because(EINVAL, "length %d from 0x%x on wraps", n, va)}
 	}

@@ -74,6 +74,8 @@ type Rules struct {
 	AckEach      bool // every request that asks for an acknowledgement gets one of its own
 	Credits      bool // acknowledgements carry credits, where the receive queue is not shared
 	DropReserved bool // a reserved opcode is dropped instead of refused
+	GoesOn       bool // a READ that is read again from its middle is answered with MIDDLE and LAST, as if it went on
+	BadInvMSN    bool // a SEND that is to invalidate a key it cannot is acknowledged without being counted
 }
 
 // Changed says what a modify changed; engines need to know of these only.

@@ -104,8 +104,9 @@ type lab struct {
 
 // labConfig is a lab that differs from the usual one.
 type labConfig struct {
-	HideIP  bool          // imitate a UDP socket
-	Profile string        // of the device
+	HideIP  bool   // imitate a UDP socket
+	Profile string // of the device
+	CNP     device.CNPPacing
 	MTU     int           // 0: 4200
 	Latency time.Duration // frames of the peer arrive so much later, those of one instant in one batch
 }
@@ -117,7 +118,7 @@ func newLab(t *testing.T, c labConfig) *lab {
 		Name: "case", MTU: c.MTU, Latency: c.Latency, HideIP: c.HideIP,
 		Addrs: []netip.Prefix{netip.PrefixFrom(nic4, 24), netip.PrefixFrom(nic6, 64), netip.PrefixFrom(nic4b, 24)},
 	})
-	dev, err := device.Open(l.end, device.Options{Rand: l.dice, Profile: c.Profile})
+	dev, err := device.Open(l.end, device.Options{Rand: l.dice, Profile: c.Profile, CNP: c.CNP})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -148,7 +148,7 @@ func TestOpsFlushAndAtomicWrite(t *testing.T) {
 		{"range, global", va + 1, 100, 0, 1, "", ""},
 		{"range, persistent", va + 1, 100, 0, 2, "50001+100", ""},
 		{"range, both", va, 4096, 0, 3, "50000+4096", ""},
-		{"range of length 0", va + 4096, 0, 0, 2, "51000+0", ""},
+		{"range of length 0", va + 8192, 0, 0, 2, "", ""},
 		{"no placement", va, 8, 0, 0, "", ""},
 		{"region", 99, 1 << 31, 1, 2, "50000+4096", ""},
 		{"region, global", 99, 5, 1, 1, "", ""},
@@ -174,6 +174,11 @@ func TestOpsFlushAndAtomicWrite(t *testing.T) {
 			l.events()
 		})
 	}
+	// Of nothing, the key is not looked at either (rxe-lab.md 3).
+	tick(t, "range of length 0, key 0", func(t *testing.T, l *lab, c *conn) {
+		c.gets(peer.Flush(nicQP, 0x200, 0, 0, 0, 1), peer.Flush(nicQP, 0x201, 0, 0, 0, 1).With(func(f *peer.Frame) { f.FETH.Sel = 1 }))
+		l.says("READ_RESPONSE_ONLY 000200 1f m1", "ACKNOWLEDGE 000201 62 m1")
+	})
 	// The answer comes without AckReq too.
 	bubble(t, "no AckReq", func(t *testing.T) {
 		l, c, _, mr := setup(t)

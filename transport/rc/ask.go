@@ -117,6 +117,9 @@ func (r *responder) flushMemory(now transport.Time, psn bth.PSN, v *wire.View) w
 	if transport.FlushLevel(f.Selectivity()) == transport.FlushRange && h.Length() > transport.MaxMessage {
 		return r.badRequest(now, psn)
 	}
+	if transport.FlushLevel(f.Selectivity()) == transport.FlushRange && h.Length() == 0 {
+		return wire.OK // as for a WRITE of nothing, the key is not looked at (C9-88; rxe-lab.md 3)
+	}
 	if !r.m.Host.FlushMemory(h.RKey(), h.VA(), uint64(h.Length()), transport.FlushLevel(f.Selectivity()), transport.FlushType(f.Placement())) {
 		return r.noAccess(now, psn)
 	}

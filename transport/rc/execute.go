@@ -134,6 +134,9 @@ func (r *responder) send(now transport.Time, psn bth.PSN, v *wire.View) wire.Fau
 			wc.Imm, wc.Flags = bth.IETH(h).RKey(), wc.Flags|transport.WCWithInv
 			if !r.m.Host.Invalidate(wc.Imm, true) {
 				// The message has arrived and is acknowledged; the key is our program's affair.
+				if r.m.Attr.Rules.BadInvMSN {
+					r.msn = (r.msn - 1) & 0xFFFFFF
+				}
 				r.executed(psn, v)
 				r.finish(transport.WC{Status: transport.StatusRemoteInvalidReq}, false)
 				r.m.fail(now)

@@ -193,6 +193,9 @@ func (r *responder) emitRead(e *reply) bool {
 		t.Gather(mem, e.res.va+at, n)
 	}
 	first, last := e.sent == e.start, e.sent == e.until-1
+	if r.m.Attr.Rules.GoesOn {
+		first = e.sent == 0
+	}
 	op := bth.ReadResponseMiddle
 	switch {
 	case first && last:

@@ -14,6 +14,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 
@@ -33,12 +34,20 @@ type Flags struct {
 	Addrs     []string // of the NIC on a TAP, with prefix length
 	HostAddrs []string // of the host's side of a TAP
 	Profile   string   // see device.ProfileByName
+	CNP       string   // see device.ParseCNP; "": as the profile says
 	MTU       int      // largest IP packet; 0: 1500 on a TAP, that of the host's interface with UDP
 	Capture   string   // pcapng file
 	PacketLog string   // file of JSON lines
 	Impair    []string // rules
+	Quirks    []string // peers' faults to go along with, see QuirkNames
 	LogLevel  string   // debug, info, warn, error; "": warn
 }
+
+// rxeFlushICRC is the quirk of link.PortOptions.RxeFlushICRC.
+const rxeFlushICRC = "rxe-flush-icrc"
+
+// QuirkNames lists what Flags.Quirks may name.
+func QuirkNames() []string { return []string{rxeFlushICRC} }
 
 // UsageError is a mistake in the flags.
 type UsageError struct{ Err error }
@@ -75,6 +84,10 @@ func (f *Flags) Open(stderr io.Writer) (_ *NIC, err error) {
 	if err != nil {
 		return nil, &UsageError{err}
 	}
+	cnp, err := f.cnp()
+	if err != nil {
+		return nil, err
+	}
 	n := &NIC{}
 	ep, err := f.endpoint(n, log)
 	if err != nil {
@@ -86,7 +99,7 @@ func (f *Flags) Open(stderr io.Writer) (_ *NIC, err error) {
 		n.abandon()
 		return nil, err
 	}
-	n.Device, err = device.Open(ep, device.Options{Logger: log, Profile: f.Profile, Link: link.PortOptions{Impair: rules, Capture: sink}})
+	n.Device, err = device.Open(ep, device.Options{Logger: log, Profile: f.Profile, CNP: cnp, Link: link.PortOptions{Impair: rules, Capture: sink, RxeFlushICRC: slices.Contains(f.Quirks, rxeFlushICRC)}})
 	if err != nil {
 		ep.Close()
 		n.abandon()
@@ -108,7 +121,24 @@ func (f *Flags) Check() error {
 	if _, err := device.ProfileByName(f.Profile); err != nil {
 		return usage("--profile: %w", err)
 	}
-	return nil
+	for _, q := range f.Quirks {
+		if !slices.Contains(QuirkNames(), q) {
+			return usage("--quirk %s: there is %s", q, strings.Join(QuirkNames(), ", "))
+		}
+	}
+	_, err := f.cnp()
+	return err
+}
+
+func (f *Flags) cnp() (device.CNPPacing, error) {
+	if f.CNP == "" {
+		return device.CNPPacing{}, nil
+	}
+	p, err := device.ParseCNP(f.CNP)
+	if err != nil {
+		return p, usage("--cnp: %w", err)
+	}
+	return p, nil
 }
 
 func (f *Flags) logger(w io.Writer) (*slog.Logger, error) {

@@ -1,0 +1,22 @@
+package device
+
+import (
+	"testing"
+
+	"github.com/softnic/softnic/transport"
+)
+
+// TestRateHook: a notification is handed to the queue pair's rate hook, or counted as ignored.
+func TestRateHook(t *testing.T) {
+	var heard []transport.Time
+	q := &QP{dev: &Device{}}
+	q.notified(1)
+	q.slowDown = func(now transport.Time) { heard = append(heard, now) }
+	q.notified(7)
+	if len(heard) != 1 || heard[0] != 7 {
+		t.Errorf("heard of %v", heard)
+	}
+	if h, i := q.dev.counters.RpCnpHandled.Load(), q.dev.counters.RpCnpIgnored.Load(); h != 1 || i != 1 {
+		t.Errorf("%d handled, %d ignored", h, i)
+	}
+}
