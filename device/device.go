@@ -137,15 +137,13 @@ func (d *Device) follow() {
 	d.gids.Store(t)
 	d.port.SetLocal(t.addrs())
 	d.mtu.Store(int32(ActiveMTU(info.MTU)))
-	d.qpMu.RLock()
-	for _, q := range d.qps {
+	for _, q := range d.allQPs() {
 		if m := d.longest(q.typ); m != 0 {
 			q.mu.Lock()
 			q.attr.PathMTU = m
 			q.mu.Unlock()
 		}
 	}
-	d.qpMu.RUnlock()
 	d.watchMu.Lock()
 	defer d.watchMu.Unlock()
 	for f := range d.watchers {
@@ -356,14 +354,21 @@ type QPInfo struct {
 	Owner   Owner  `json:"-"`
 }
 
-// QPs lists the queue pairs of the device, in no order.
-func (d *Device) QPs() []QPInfo {
+// allQPs copies the table: its lock is not held while that of a queue pair is taken, because an XRC target takes it
+// under its own.
+func (d *Device) allQPs() []*QP {
 	d.qpMu.RLock()
+	defer d.qpMu.RUnlock()
 	l := make([]*QP, 0, len(d.qps))
 	for _, q := range d.qps {
 		l = append(l, q)
 	}
-	d.qpMu.RUnlock()
+	return l
+}
+
+// QPs lists the queue pairs of the device, in no order.
+func (d *Device) QPs() []QPInfo {
+	l := d.allQPs()
 	out := make([]QPInfo, 0, len(l))
 	for _, q := range l {
 		q.mu.Lock()

@@ -8,6 +8,7 @@ import (
 
 	"github.com/softnic/softnic/clock"
 	"github.com/softnic/softnic/transport"
+	"github.com/softnic/softnic/transport/dgram"
 	"github.com/softnic/softnic/transport/raw"
 	"github.com/softnic/softnic/transport/rc"
 	"github.com/softnic/softnic/transport/uc"
@@ -188,10 +189,10 @@ func createQP(c *Context, pd *PD, in QPInit) (*QP, error) {
 	case UC:
 		q.eng = uc.New(uc.Config{Attr: &q.attr, Host: (*host)(q), Tx: &q.tx, SQ: sends, Recv: &q.recv, Counters: &c.dev.counters})
 	case UD, GSI, SMI:
-		q.eng = ud.New(ud.Config{Attr: &q.attr, Host: (*host)(q), Tx: &q.tx, SQ: sends, Recv: &q.recv, Counters: &c.dev.counters, GSI: in.Type == GSI})
+		q.eng = ud.New(dgram.Config{Attr: &q.attr, Host: (*host)(q), Tx: &q.tx, SQ: sends, Recv: &q.recv, Counters: &c.dev.counters}, in.Type == GSI)
 		q.paths = map[*AH]*wire.Path{}
 	case RawPacket:
-		q.eng = raw.New(raw.Config{Attr: &q.attr, Host: (*host)(q), Tx: &q.tx, SQ: sends, Recv: &q.recv, Counters: &c.dev.counters})
+		q.eng = raw.New(dgram.Config{Attr: &q.attr, Host: (*host)(q), Tx: &q.tx, SQ: sends, Recv: &q.recv, Counters: &c.dev.counters})
 		q.steered = Steering{slices.Clone(in.Steer.MACs), in.Steer.EtherType, in.Steer.Sniffer}
 		var err error
 		if q.steer, err = newSteering(&q.steered, c.dev.port.Info()); err != nil {

@@ -81,12 +81,7 @@ func (d *Device) stepOnce() bool {
 // stepQPs lists the queue pairs in the order of their numbers, so that a run
 // repeats exactly.
 func (d *Device) stepQPs() []*QP {
-	d.qpMu.RLock()
-	defer d.qpMu.RUnlock()
-	l := make([]*QP, 0, len(d.qps))
-	for _, q := range d.qps {
-		l = append(l, q)
-	}
+	l := d.allQPs()
 	sortQPs(l)
 	return l
 }

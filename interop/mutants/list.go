@@ -14,6 +14,7 @@ const (
 	smi       = "device/smi.go"
 	rawDevice = "device/raw.go"
 	rawEngine = "transport/raw/machine.go"
+	single    = "transport/dgram/machine.go"
 	asked     = "transport/rc/ask.go"
 	atomics   = "transport/atomic.go"
 	ucSend    = "transport/uc/requester.go"
@@ -181,19 +182,19 @@ var mutants = []mutant{
 	// Datagrams.
 	{name: "Q_Key", file: datagram, old: "if d.QKey() != m.qkey() {", new: "if false {", tests: "TestDatagramReceived"},
 	{name: "datagram pad", file: datagram, old: "if v.BTH().Pad() != -len(v.Payload)&3 {", new: "if false {", tests: "TestDatagramReceived"},
-	{name: "GRH area in the length", file: datagram, old: "uint64(len(payload))+GRHLen > transport.SGELen", new: "uint64(len(payload)) > transport.SGELen", tests: "TestDatagramReceived"},
-	{name: "a receive that is too short stays", file: datagram, old: "if !m.held {\n\t\tif !m.Recv", new: "if true {\n\t\tif !m.Recv", tests: "TestDatagramReceived"},
-	{name: "IPv4 header in bytes 20 to 39", file: datagram, old: "copy(m.area[GRHLen-len(ip):], ip)", new: "copy(m.area[:], ip)", tests: "TestCase41"},
+	{name: "GRH area in the length", file: datagram, old: "GRHLen+uint64(len(payload)), m.put", new: "uint64(len(payload)), m.put", tests: "TestDatagramReceived"},
+	{name: "a receive that is too short stays", file: single, old: "if !m.held {\n\t\tif !m.Recv", new: "if true {\n\t\tif !m.Recv", tests: "TestDatagramReceived"},
+	{name: "IPv4 header in bytes 20 to 39", file: datagram, old: "copy(m.area[GRHLen-len(m.ip):], m.ip)", new: "copy(m.area[:], m.ip)", tests: "TestCase41"},
 	{name: "first 20 bytes are zero", file: datagram, old: "clear(m.area[:])\n", new: "", tests: "TestCase41"},
-	{name: "payload from byte 40", file: datagram, old: "m.recv.SGE, GRHLen, payload", new: "m.recv.SGE, GRHLen-1, payload", tests: "TestCase41"},
-	{name: "byte_len with the GRH area", file: datagram, old: "uint32(GRHLen + len(payload))", new: "uint32(len(payload))", tests: "TestCase41"},
+	{name: "payload from byte 40", file: datagram, old: "m.Store(GRHLen, m.payload)", new: "m.Store(GRHLen-1, m.payload)", tests: "TestCase41"},
+	{name: "byte_len with the GRH area", file: single, old: "transport.WCRecv, uint32(n)", new: "transport.WCRecv, uint32(n-40)", tests: "TestCase41"},
 	{name: "datagrams up to the MTU", file: datagram, old: "if n > uint64(m.Attr.PathMTU) {", new: "if n >= uint64(m.Attr.PathMTU) {", tests: "TestDatagramOversize"},
 	{name: "no datagram above the MTU", file: datagram, old: "if n > uint64(m.Attr.PathMTU) {", new: "if n > uint64(m.Attr.PathMTU)+4 {", tests: "TestDatagramOversize"},
 	{name: "privileged Q_Key", file: datagram, old: "case qkey&(1<<31) != 0:", new: "case false:", tests: "TestDatagramSent"},
-	{name: "send errors of datagrams are SQE", file: datagram, old: "m.Host.Failed(transport.SQE)", new: "m.Host.Failed(transport.Err)", tests: "TestDatagramSendErrors"},
+	{name: "send errors of datagrams are SQE", file: single, old: "m.Host.Failed(transport.SQE)", new: "m.Host.Failed(transport.Err)", tests: "TestDatagramSendErrors"},
 	{name: "the PSN of datagrams", file: datagram, old: "m.psn = m.psn.Next()", new: "_ = m", tests: "TestDatagramSent"},
 	{name: "datagrams in INIT", file: datagram, old: "if !m.Attr.State.Receives() {\n\t\treturn wire.QPState\n\t}\n\tif !v", new: "if false {\n\t\treturn wire.QPState\n\t}\n\tif !v", tests: "TestDatagramReceived"},
-	{name: "datagram whose completion is lost", file: datagram, old: "if !m.finish(wc, solicited) {", new: "if m.finish(wc, solicited); false {", tests: "TestReceiveCQFull"},
+	{name: "datagram whose completion is lost", file: single, old: "if !m.finish(solicited) {", new: "if m.finish(solicited); false {", tests: "TestReceiveCQFull"},
 
 	// Device.
 	{name: "source of a connection", file: "device/accept.go", old: "if p := q.attr.Path; p == nil || v.Src() != p.Dst || v.Dst()", new: "if p := q.attr.Path; p == nil || v.Dst()", tests: "TestSilentDrops"},
@@ -264,9 +265,9 @@ var mutants = []mutant{
 	{name: "uverbs: somebody's folder stays", file: "uverbs/listen.go", old: "if err == nil && !fi.IsDir() {", new: "if err == nil && fi == nil {", tests: "TestLeftOver", packages: "./uverbs"},
 
 	// QP1, QP0 and raw packets.
-	{name: "QP1 sends one Q_Key", file: datagram, old: "case m.GSI:\n", new: "case false:\n", tests: "TestGSISent"},
-	{name: "QP1 expects one Q_Key", file: datagram, old: "if m.GSI {\n", new: "if false {\n", tests: "TestGSIReceived"},
-	{name: "QP1 sets AckReq", file: datagram, old: "AckReq: m.GSI,", new: "AckReq: false,", tests: "TestGSISent"},
+	{name: "QP1 sends one Q_Key", file: datagram, old: "case m.gsi:\n", new: "case false:\n", tests: "TestGSISent"},
+	{name: "QP1 expects one Q_Key", file: datagram, old: "if m.gsi {\n", new: "if false {\n", tests: "TestGSIReceived"},
+	{name: "QP1 sets AckReq", file: datagram, old: "AckReq: m.gsi,", new: "AckReq: false,", tests: "TestGSISent"},
 	{name: "one QP1", file: "device/device.go", old: "if known && d.qps[n] != nil {", new: "if false {", tests: "TestGSICreate"},
 	{name: "QP1 is answered without an owner", file: "device/receive.go", old: "if n == gsiQPN && d.managed(p) {", new: "if n == gsiQPN && d.lookup(n) != nil && d.managed(p) {", tests: "TestGSIPerfMgmt"},
 	{name: "QP1's owner does not see what is answered", file: "device/receive.go", old: "if n == gsiQPN && d.managed(p) {", new: "if n == gsiQPN && d.lookup(n) == nil && d.managed(p) {", tests: "TestGSIPerfMgmt"},
@@ -291,9 +292,9 @@ var mutants = []mutant{
 	{name: "shortest raw frame", file: rawEngine, old: "n < wire.EthLen ||", new: "n < wire.EthLen-1 ||", tests: "TestRawLength"},
 	{name: "longest raw frame", file: rawEngine, old: "+wire.EthVLANLen {", new: "+wire.EthVLANLen+1 {", tests: "TestRawLength"},
 	{name: "only a tag makes a raw frame longer", file: "link/raw.go", old: " && rawType(pk) == wire.EtherTypeVLAN", new: "", tests: "TestRawLength"},
-	{name: "a raw frame that just fits", file: rawEngine, old: "if uint64(len(frame)) > transport", new: "if uint64(len(frame)) >= transport", tests: "TestRawReceived"},
-	{name: "a receive stays when a raw frame does not fit", file: rawEngine, old: "return wire.TooLong", new: "m.held = false\n\t\treturn wire.TooLong", tests: "TestRawReceived"},
-	{name: "a raw send error leads to SQE", file: rawEngine, old: "m.Host.Failed(transport.SQE)", new: "m.Host.Failed(transport.Err)", tests: "TestRawLength"},
+	{name: "a raw frame that just fits", file: single, old: "if n > transport.SGELen(", new: "if n >= transport.SGELen(", tests: "TestRawReceived"},
+	{name: "a receive stays when a raw frame does not fit", file: single, old: "return wire.TooLong", new: "m.held = false\n\t\treturn wire.TooLong", tests: "TestRawReceived"},
+	{name: "a raw send error leads to SQE", file: single, old: "m.Host.Failed(transport.SQE)", new: "m.Host.Failed(transport.Err)", tests: "TestRawLength"},
 	{name: "RoCE packets belong to the RDMA queue pairs", file: rawDevice, old: " || !q.steer.any && d.belongs(p) {", new: " {", tests: "TestRawSteering"},
 	{name: "a sniffer sees RoCE packets", file: rawDevice, old: "!q.steer.any && d.belongs(p)", new: "d.belongs(p)", tests: "TestRawSteering"},
 	{name: "RoCE packets to others are no RDMA queue pair's", file: rawDevice, old: "return own\n", new: "return own || true\n", tests: "TestRawSteering"},
@@ -431,7 +432,7 @@ var mutants = []mutant{
 	{name: "the gap is closed at its end", file: cnp, old: "ok && now-t < gap {", new: "ok && now-t <= gap {", tests: "TestCase55"},
 	{name: "each notification begins a gap", file: cnp, old: "n.last[k] = now\n", new: "if _, ok := n.last[k]; !ok {\n\t\tn.last[k] = now\n\t}\n", tests: "TestCase55"},
 	{name: "a gap for each address pair", file: cnp, old: "k = cnpKey{src, dst}", new: "k = cnpKey{}", tests: "TestCase55"},
-	{name: "50 µs", file: "device/profile.go", old: "CNPGap: 50 * time.Microsecond", new: "CNPGap: 49 * time.Microsecond", tests: "TestCase55"},
+	{name: "50 µs", file: "device/profile.go", old: "{CNPPerPair, 50 * time.Microsecond}", new: "{CNPPerPair, 49 * time.Microsecond}", tests: "TestCase55"},
 	{name: "notifications can be off", file: cnp, old: "case CNPOff:\n\t\treturn false\n", new: "", tests: "TestCongestionNotification"},
 	{name: "capable is not marked", file: cnp, old: "return v.TClass()&3 == 3", new: "return v.TClass()&2 == 2", tests: "TestCase55"},
 	{name: "BECN", file: cnp, old: "BECN: true, ", new: "", tests: "TestCase55"},
@@ -470,7 +471,7 @@ var mutants = []mutant{
 	{name: "SQE receives", file: "transport/engine.go", old: "return s >= RTR && s <= SQE", new: "return s >= RTR && s <= RTS", tests: "TestMatrixOpcodes"},
 	{name: "INIT does not receive", file: "transport/engine.go", old: "return s >= RTR && s <= SQE", new: "return s >= Init && s <= SQE", tests: "TestMatrixOpcodes"},
 	{name: "posts in SQE are flushed on UC", file: "transport/uc/machine.go", old: "case transport.SQE:\n\t\tm.FlushSends(now)\n", new: "", tests: "TestMatrixPosting"},
-	{name: "posts in SQE are flushed on UD", file: datagram, old: "case transport.SQE:\n\t\tm.FlushSends(now)\n", new: "", tests: "TestMatrixPosting"},
+	{name: "posts in SQE are flushed on UD", file: single, old: "case transport.SQE:\n\t\tm.FlushSends(now)\n", new: "", tests: "TestMatrixPosting"},
 	{name: "posts in ERR are flushed", file: machine, old: "if m.Attr.State == transport.Err {\n\t\tm.Flush(now)\n\t\treturn\n\t}\n\tm.req.send", new: "m.req.send", tests: "TestMatrixPosting"},
 	{name: "reserved opcodes of UC", file: "transport/uc/machine.go", old: "if !v.Info.Known() {\n\t\treturn wire.ReservedOpcode\n\t}\n", new: "", tests: "TestMatrixOpcodes"},
 	{name: "operations of datagrams", file: "device/post.go", old: "if wr.Op != OpSend && wr.Op != OpSendImm {", new: "if !transport.Segmented(wr.Op) {", tests: "TestMatrixOperations"},
@@ -490,4 +491,18 @@ var mutants = []mutant{
 	{name: "accesses end before the lock", file: "device/run.go", old: "q.out.Finish() //", new: "//", tests: "TestCase37", packages: "./device"},
 	{name: "requests in an RNR wait are taken back", file: "transport/rc/retry.go", old: "r.takeBack() // the peer would only drop it", new: "", tests: "TestRNRTakesBack", packages: "./transport/rc"},
 	{name: "nothing is asked in ERR", file: machine, old: "\t\tm.req.takeBack()\n", new: "", tests: "TestErrTakesBack", packages: "./transport/rc"},
+
+	// What adapters do differently.
+	{name: "rxe goes on with a READ", file: replies, old: "first = e.sent == 0", new: "_ = first", tests: "TestProfileTable"},
+	{name: "the specification begins a READ again", file: replies, old: "if r.m.Attr.Rules.GoesOn {", new: "if true {", tests: "TestProfileTable"},
+	{name: "rxe does not count a bad invalidation", file: execute, old: "if r.m.Attr.Rules.BadInvMSN {", new: "if false {", tests: "TestProfileTable"},
+	{name: "a bad invalidation counts", file: execute, old: "if r.m.Attr.Rules.BadInvMSN {", new: "if true {", tests: "TestProfileTable"},
+	{name: "drawn ports", file: "device/modify.go", old: "if q.dev.profile.RandomPort {", new: "if false {", tests: "TestProfileTable"},
+	{name: "gaps per destination", file: "device/cnp.go", old: "case CNPPerDest:\n\t\tk.dst = dst", new: "case CNPPerDest:\n\t\tk.src = src", tests: "TestCNPModes"},
+	{name: "gaps per pair", file: "device/cnp.go", old: "k = cnpKey{src, dst}", new: "k.dst = dst", tests: "TestCNPModes"},
+	{name: "notifications off", file: "device/cnp.go", old: "case CNPOff:\n\t\treturn false", new: "case CNPOff:", tests: "TestCNPModes"},
+	{name: "the pacing that was asked for", file: "device/device.go", old: "if o.CNP.Mode != CNPDefault {", new: "if false {", tests: "TestCNPModes"},
+	{name: "the rate hook hears", file: "device/cnp.go", old: "\tq.slowDown(now)\n", new: "", tests: "TestRateHook", packages: "./device"},
+	{name: "a FLUSH of nothing needs no key", file: "transport/rc/ask.go", old: "== transport.FlushRange && h.Length() == 0 {", new: "== transport.FlushRange && false {", tests: "TestOpsFlushAndAtomicWrite"},
+	{name: "a FLUSH of a region needs its key", file: "transport/rc/ask.go", old: "== transport.FlushRange && h.Length() == 0 {", new: "<= 9 && h.Length() == 0 {", tests: "TestOpsFlushAndAtomicWrite"},
 }
