@@ -523,7 +523,7 @@ func (s *stream) one() bool {
 		if !s.post(wr, "FLUSH", 0, nil) {
 			return false
 		}
-		if wr.FlushType&transport.FlushPersistent != 0 {
+		if wr.FlushType&transport.FlushPersistent != 0 && len(p.b) > 0 {
 			s.kept = append(s.kept, p)
 		}
 	case 17: // the counter of all

@@ -138,7 +138,11 @@ func (m *Machine) store() transport.Status {
 	if st := m.Store(0, m.area[:]); st != transport.StatusSuccess {
 		return st
 	}
-	return m.Store(GRHLen, m.payload)
+	st := m.Store(GRHLen, m.payload)
+	if st == transport.StatusSuccess {
+		m.Counters.RDMARecvs.Inc()
+	}
+	return st
 }
 
 // Modified implements transport.Engine.
