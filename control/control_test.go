@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -78,7 +79,8 @@ func TestRoundTrip(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(devs) != 1 || devs[0].Name != "rxe_softnic0" || devs[0].NodeType != "ca" || devs[0].Firmware != "v1.2.3" ||
-		devs[0].NodeGUID != "0000:0aff:fe08:0002" || devs[0].MaxQP != device.MaxQP {
+		devs[0].NodeGUID != "0000:0aff:fe08:0002" || devs[0].MaxQP != device.MaxQP ||
+		!slices.Contains(devs[0].Caps, "ATOMIC_WRITE") || devs[0].AtomicCap != "ATOMIC_HCA" || devs[0].MaskedAtomicCap != "ATOMIC_HCA" {
 		t.Errorf("devices %+v", devs)
 	}
 

@@ -115,7 +115,7 @@ func (s *Server) devs() ([]Dev, error) {
 	return []Dev{{
 		Name: a.Name, NodeType: "ca", Firmware: s.opts.Version, NodeGUID: guid, SysImageGUID: guid,
 		MaxQP: a.MaxQP, MaxQPWR: a.MaxQPWR, MaxSGE: a.MaxSGE, MaxCQ: a.MaxCQ, MaxCQE: a.MaxCQE, MaxMR: a.MaxMR,
-		MaxRdAtom: a.MaxRdAtom,
+		MaxRdAtom: a.MaxRdAtom, Caps: a.Caps.Names(), AtomicCap: a.AtomicCap.String(), MaskedAtomicCap: a.MaskedAtomicCap.String(),
 	}}, nil
 }
 

@@ -33,6 +33,10 @@ type Dev struct {
 	MaxCQE    int `json:"max_cqe"`
 	MaxMR     int `json:"max_mr"`
 	MaxRdAtom int `json:"max_qp_rd_atom"`
+
+	Caps            []string `json:"caps"` // as `rdma -d dev show` names them
+	AtomicCap       string   `json:"atomic_cap"`
+	MaskedAtomicCap string   `json:"masked_atomic_cap"`
 }
 
 // Link describes a port of a device; the first block as iproute2's rdma prints it.

@@ -225,7 +225,7 @@ func (q *QP) hear(v *wire.View, group netip.Addr, ours bool) wire.Fault {
 		f = q.eng.Receive(now, v)
 	}
 	q.eng.EndBurst(now)
-	q.leave(now, maxBursts)
+	q.leave(now, maxBursts, false)
 	return f
 }
 

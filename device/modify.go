@@ -37,7 +37,7 @@ func (q *QP) Modify(a *QPAttr, mask AttrMask) error {
 		q.mu.Unlock()
 		return &OpError{"modify_qp", qpName(q.num), err}
 	}
-	q.leave(q.dev.now(), maxBursts)
+	q.leave(q.dev.now(), maxBursts, true)
 	return nil
 }
 

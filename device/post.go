@@ -45,7 +45,7 @@ func (q *QP) ring() {
 	case StateRTS, StateErr, StateSQE:
 		now := q.dev.now()
 		q.eng.Doorbell(now)
-		q.leave(now, maxBursts)
+		q.leave(now, maxBursts, true)
 	default:
 		q.mu.Unlock()
 	}
@@ -166,7 +166,7 @@ func (q *QP) PostRecv(wr *RecvWR) error {
 	if q.attr.State == StateErr {
 		now := q.dev.now()
 		q.eng.Doorbell(now)
-		q.leave(now, maxBursts)
+		q.leave(now, maxBursts, true)
 		return nil
 	}
 	q.mu.Unlock()

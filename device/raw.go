@@ -136,7 +136,7 @@ func (d *Device) spread(l []*QP, b *link.Batch) {
 			q.mu.Unlock()
 		default:
 			q.eng.EndBurst(now)
-			q.leave(now, maxBursts)
+			q.leave(now, maxBursts, false)
 		}
 	}
 }

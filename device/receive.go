@@ -76,7 +76,7 @@ func (d *Device) receive(b *link.Batch) {
 			continue
 		}
 		q.eng.EndBurst(now)
-		q.leave(now, maxBursts)
+		q.leave(now, maxBursts, false)
 	}
 	d.port.Done(b)
 }

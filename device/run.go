@@ -48,7 +48,7 @@ func (q *QP) turn(now transport.Time) {
 		q.eng.Doorbell(now)
 	}
 	q.eng.Pump(now)
-	q.leave(now, maxBursts)
+	q.leave(now, maxBursts, true)
 }
 
 // maxBursts bounds how many transmit lists one caller sends before the queue
@@ -58,7 +58,9 @@ const maxBursts = 4
 // leave ends every call of the engine: it sets the timer, sends what was
 // emitted, and unlocks. Only one goroutine at a time sends for a queue pair, with
 // no lock held; the others leave their packets to it.
-func (q *QP) leave(now transport.Time, bursts int) {
+//
+// patient waits for room in the loop to the device itself; the receive loop must not.
+func (q *QP) leave(now transport.Time, bursts int, patient bool) {
 	if q.srq != nil && q.attr.State == StateErr && !q.lastWQE {
 		q.lastWQE = true // once per entry to ERR: no more receives will be taken
 		q.ctx.raise(AsyncEvent{Type: EventLastWQE, QP: q}, q.handler)
@@ -77,6 +79,9 @@ func (q *QP) leave(now transport.Time, bursts int) {
 	for ; q.tx.Len() > 0 && (bursts > 0 || q.dev.opts.Stepped); bursts-- {
 		q.tx.Swap(&q.out)
 		q.mu.Unlock()
+		if patient { // before accesses run: who takes a key away waits for those
+			q.dev.port.Await(q.out.Packets()[0].Path)
+		}
 		q.pkts = q.out.Resolve(q.pkts[:0], &q.scr)
 		q.transmit()
 		clear(q.pkts)

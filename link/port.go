@@ -26,6 +26,10 @@ type PortOptions struct {
 	Logger     *slog.Logger  // nil: silent
 	Inline     bool          // stepped: no goroutine and no timer; see Port.Flush and Port.Next
 	IgnoreICRC bool          // accept packets with a wrong ICRC; they are counted
+
+	// RxeFlushICRC is for peers on rdma_rxe, which computes the ICRC of a FLUSH wrongly: FLUSH is sent with
+	// that ICRC, and accepted with it as well as with the right one. Any other peer drops such a FLUSH.
+	RxeFlushICRC bool
 }
 
 // Port joins an Endpoint with framing, impairment, capture and the loop for packets to the
@@ -40,6 +44,7 @@ type Port struct {
 	log    *slog.Logger
 	inline bool
 	noICRC bool
+	quirk  bool // PortOptions.RxeFlushICRC
 
 	view  atomic.Pointer[portView]
 	sink  atomic.Pointer[Sink]
@@ -61,6 +66,7 @@ type Port struct {
 type portView struct {
 	info  Info
 	local []netip.Addr // Info.Addrs and SetLocal
+	quirk bool         // Port.quirk, where framing finds it
 }
 
 func (v *portView) isLocal(a netip.Addr) bool { return slices.Contains(v.local, a) }
@@ -74,7 +80,7 @@ type portCounters struct {
 func NewPort(ep Endpoint, opts PortOptions) (*Port, error) {
 	p := &Port{
 		ep: ep, clk: clock.Or(opts.Clock), rules: opts.Impair, log: opts.Logger,
-		inline: opts.Inline, noICRC: opts.IgnoreICRC,
+		inline: opts.Inline, noICRC: opts.IgnoreICRC, quirk: opts.RxeFlushICRC,
 	}
 	if p.rules == nil {
 		p.rules = new(impair.Rules)
@@ -158,7 +164,7 @@ func (p *Port) refresh() {
 }
 
 func (p *Port) refreshLocked() {
-	v := &portView{info: p.ep.Info()}
+	v := &portView{info: p.ep.Info(), quirk: p.quirk}
 	v.info.MaxSegs = max(v.info.MaxSegs, 1)
 	for _, a := range v.info.Addrs {
 		v.local = append(v.local, a.Addr())

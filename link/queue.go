@@ -27,8 +27,9 @@ type Queue struct {
 
 	clk    clock.Clock
 	mu     sync.Mutex
-	cond   sync.Cond
-	ring   []item // fixed size
+	cond   sync.Cond // for the receiver
+	room   sync.Cond // for Relieve
+	ring   []item    // fixed size
 	head   int
 	n      int
 	free   [][]byte // buffers not in use, last used on top
@@ -49,7 +50,7 @@ type item struct {
 // NewQueue returns a queue for up to n packets. A nil clock means clock.Real.
 func NewQueue(n int, c clock.Clock) *Queue {
 	q := &Queue{clk: clock.Or(c), ring: make([]item, n)}
-	q.cond.L = &q.mu
+	q.cond.L, q.room.L = &q.mu, &q.mu
 	return q
 }
 
@@ -88,6 +89,15 @@ func (q *Queue) put(it item, fill func(dst []byte) []byte) bool {
 		q.cond.Broadcast()
 	}
 	return true
+}
+
+// Relieve waits until no more than n packets are queued, or the queue is closed.
+func (q *Queue) Relieve(n int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for q.n > n && !q.closed {
+		q.room.Wait()
+	}
 }
 
 // Recv is Endpoint.Recv. One batch may serve several queues in turn.
@@ -160,7 +170,11 @@ func (q *Queue) take(b *Batch) bool {
 			q.head = 0
 		}
 	}
-	return len(b.Packets) > 0
+	if len(b.Packets) == 0 {
+		return false
+	}
+	q.room.Broadcast()
+	return true
 }
 
 // arm has the receiver woken when the first packet is due.
@@ -215,4 +229,5 @@ func (q *Queue) Close() {
 	}
 	q.ring, q.free, q.n = q.ring[:0], nil, 0
 	q.cond.Broadcast()
+	q.room.Broadcast()
 }

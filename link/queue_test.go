@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -97,5 +98,37 @@ func TestQueueWakes(t *testing.T) {
 				t.Fatal(err, len(batch.Packets), time.Since(start))
 			}
 		}
+	})
+}
+
+// TestRelieve: who waits for room goes on when there is, and when the queue is closed.
+func TestRelieve(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := link.NewQueue(8, nil)
+		fill := func(dst []byte) []byte { return append(dst, 1) }
+		for range 5 {
+			q.Put(0, fill)
+		}
+		q.Relieve(5)
+		var done atomic.Bool
+		go func() {
+			q.Relieve(2)
+			done.Store(true)
+		}()
+		b := link.NewBatch(2)
+		for i, want := range []bool{false, true} {
+			if err := q.Recv(b, false); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+			if done.Load() != want {
+				t.Errorf("after batch %d: gone on %v, want %v", i, done.Load(), want)
+			}
+		}
+		for range 5 {
+			q.Put(0, fill)
+		}
+		go q.Close()
+		q.Relieve(0)
 	})
 }

@@ -53,6 +53,9 @@ func (p *Port) parse(v *portView, pk *Packet) wire.Fault {
 	if f != wire.OK && f != wire.ReservedOpcode || wire.CheckICRC(&pk.View) {
 		return f
 	}
+	if p.quirk && takesRxeFlush(&pk.View) {
+		return f
+	}
 	if p.noICRC {
 		p.count.icrcIgnored.Inc()
 		return f

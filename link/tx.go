@@ -175,6 +175,18 @@ func (p *Port) armTx() {
 	}
 }
 
+// Await waits, where a packet on this path would go to the device itself, until there is room for it and many
+// more: who sends faster than the device receives is held up, instead of losing what no wire has lost. It must not be
+// called by who receives from the loop, nor where that would wait for the caller.
+func (p *Port) Await(path *wire.Path) {
+	if p.inline || path == nil {
+		return
+	}
+	if p.view.Load().isLocal(path.Dst) || path.Dst.IsMulticast() && p.groups.has(path.Dst) {
+		p.loop.Relieve(loopLen / 2)
+	}
+}
+
 // emit frames a packet and puts it into the ring or, if it is for the device itself, into
 // the loop.
 func (p *Port) emit(v *portView, pk *wire.Packet, note string) {
@@ -290,6 +302,9 @@ func (f *Frame) frame(v *portView, pk *wire.Packet, id int, still bool) {
 	f.Net = f.buf[wire.EthLen : wire.EthLen+n]
 	tail := f.buf[wire.EthLen+wire.MaxNetLen:]
 	f.Tail = tail[:pk.Seal(f.Net, uint16(id), tail)]
+	if v.quirk {
+		f.sealRxeFlush()
+	}
 	if v.info.Ethernet {
 		f.Eth = f.buf[:wire.EthLen]
 		copy(f.Eth, v.info.MAC)

@@ -153,6 +153,21 @@ type answer struct {
 	fd     int    // to be installed in the program, or -1
 	fdAt   int    // where its number goes, from the start of core
 	fdID   uint32
+	undo   func(c *conn) // takes back what the command made; nil: nothing
+}
+
+// destroyer destroys the object with a handle, for the command that asks for it and for one that made it in vain.
+type destroyer func(c *conn, h uint32, a *answer) error
+
+// made puts a new object's handle into the answer, and remembers how it goes again.
+func (a *answer) made(h uint32, destroy destroyer) {
+	a.core = le.AppendUint32(a.core, h)
+	a.undo = func(c *conn) { _ = destroy(c, h, new(answer)) } // one that is in use already stays, as when asked
+}
+
+// destroys is a command whose handle stands at off.
+func destroys(off int, destroy destroyer) func(*conn, *request, *answer) error {
+	return func(c *conn, r *request, a *answer) error { return destroy(c, r.u32(off), a) }
 }
 
 // bytes returns the answer as the program gets it: at most what it has room for. The

@@ -149,7 +149,8 @@ func TestHandles(t *testing.T) {
 	s := p.srq(pd, 1, 1)
 	m := p.mr(pd, p.alloc(64), allAccess)
 	ah, _ := p.ah(pd, gid)
-	handles := map[string]uint32{"pd": pd, "cq": c.handle, "qp": q.handle, "srq": s.handle, "mr": m.handle, "ah": ah}
+	mw, _ := p.window(pd, device.MW1)
+	handles := map[string]uint32{"mw": mw, "pd": pd, "cq": c.handle, "qp": q.handle, "srq": s.handle, "mr": m.handle, "ah": ah}
 	for _, k := range []struct {
 		name, kind string
 		none       syscall.Errno // for a handle that is none
@@ -157,6 +158,10 @@ func TestHandles(t *testing.T) {
 	}{
 		{"dealloc pd", "pd", eNOENT, func(h uint32) []byte { return handleCommand(cmdDeallocPD, h) }},
 		{"dereg mr", "mr", eNOENT, func(h uint32) []byte { return handleCommand(cmdDeregMR, h) }},
+		{"dealloc mw", "mw", eNOENT, func(h uint32) []byte { return handleCommand(cmdDeallocMW, h) }},
+		{"alloc mw", "pd", eINVAL, func(h uint32) []byte {
+			return legacy(cmdAllocMW, newStruct("ib_uverbs_alloc_mw").put("pd_handle", uint64(h)).put("mw_type", 1), 8)
+		}},
 		{"destroy ah", "ah", eNOENT, func(h uint32) []byte { return handleCommand(cmdDestroyAH, h) }},
 		{"destroy cq", "cq", eNOENT, func(h uint32) []byte { return (&cq_{handle: h}).destroyCommand() }},
 		{"destroy qp", "qp", eNOENT, func(h uint32) []byte { return (&qp_{handle: h}).destroyCommand() }},
@@ -632,8 +637,15 @@ func TestQueries(t *testing.T) {
 	}
 	x := p.do(ex(cmdQueryDevice, make([]byte, 8), 304, 0)).b
 	xv := view("ib_uverbs_ex_query_device_resp", x)
-	if len(x) != 304 || !bytes.Equal(x[:176], b) || xv.get("response_length") != 304 || uint32(xv.get("device_cap_flags_ex")) != 0x01223C76 {
+	if len(x) != 304 || !bytes.Equal(x[:176], b) || xv.get("response_length") != 304 || xv.get("device_cap_flags_ex") != 0x1C001223C76 {
 		t.Errorf("% x", x)
+	}
+	// What the device cannot do is not told, nor what librxe has no call for.
+	if c := capabilities(&device.Attr{}); c != claimed {
+		t.Error(c)
+	}
+	if c := capabilities(&device.Attr{Caps: ^device.Caps(0)}); c&unreachable != 0 {
+		t.Error(c)
 	}
 	if x = p.do(ex(cmdQueryDevice, make([]byte, 8), 184, 0)).b; len(x) != 184 || view("ib_uverbs_ex_query_device_resp", x).get("response_length") != 184 {
 		t.Errorf("% x", x)

@@ -24,28 +24,28 @@ var commands = map[uint32]*command{
 	cmdQueryDevice:       {8, queryDeviceLen, queryDevice},
 	cmdQueryPort:         {16, 40, queryPort},
 	cmdAllocPD:           {8, 4, allocPD},
-	cmdDeallocPD:         {4, 0, deallocPD},
+	cmdDeallocPD:         {4, 0, destroys(0, deallocPD)},
 	cmdCreateAH:          {56, 4, createAH},
-	cmdDestroyAH:         {4, 0, destroyAH},
+	cmdDestroyAH:         {4, 0, destroys(0, destroyAH)},
 	cmdRegMR:             {40, 12, regMR},
-	cmdDeregMR:           {4, 0, deregMR},
+	cmdDeregMR:           {4, 0, destroys(0, deregMR)},
 	cmdAllocMW:           {16, 8, allocMW},
-	cmdDeallocMW:         {4, 0, deallocMW},
+	cmdDeallocMW:         {4, 0, destroys(0, deallocMW)},
 	cmdCreateCompChannel: {8, 4, createCompChannel},
 	cmdCreateCQ:          {32, 8, createCQ},
-	cmdDestroyCQ:         {16, 8, destroyCQ},
+	cmdDestroyCQ:         {16, 8, destroys(8, destroyCQ)},
 	cmdReqNotifyCQ:       {8, 0, reqNotifyCQ},
 	cmdCreateQP:          {56, 32, createQP},
 	cmdQueryQP:           {16, 128, queryQP},
 	cmdModifyQP:          {112, 0, modifyQP},
-	cmdDestroyQP:         {16, 4, destroyQP},
+	cmdDestroyQP:         {16, 4, destroys(8, destroyQP)},
 	cmdPostSend:          {24, 4, postSend},
 	cmdAttachMcast:       {24, 0, attachMcast},
 	cmdDetachMcast:       {24, 0, detachMcast},
 	cmdCreateSRQ:         {32, 16, createSRQ},
 	cmdModifySRQ:         {16, 0, modifySRQ},
 	cmdQuerySRQ:          {16, 16, querySRQ},
-	cmdDestroySRQ:        {16, 4, destroySRQ},
+	cmdDestroySRQ:        {16, 4, destroys(8, destroySRQ)},
 }
 
 // extended has the commands that have an extended form. The response length here is what a
@@ -95,9 +95,14 @@ func getContext(c *conn, _ *request, a *answer) error {
 		return emfile
 	}
 	c.async = p
-	c.ctx.OnAsyncEvent(c.asyncEvent)
+	c.ctx.OnAsyncEvent(func(e device.AsyncEvent) { c.asyncEvent(p, e) })
 	a.fd = end
 	a.core = le.AppendUint32(make([]byte, 4), uint32(runtime.NumCPU()))
+	a.undo = func(c *conn) {
+		c.ctx.OnAsyncEvent(nil)
+		p.close()
+		c.async = nil // it may be got once more
+	}
 	return nil
 }
 
@@ -105,7 +110,7 @@ const emfile = device.Errno(unix.EMFILE)
 
 // asyncEvent sends an asynchronous event to the program (struct ib_uverbs_async_event_desc). It is
 // called under locks of the device.
-func (c *conn) asyncEvent(e device.AsyncEvent) {
+func (c *conn) asyncEvent(to *eventPipe, e device.AsyncEvent) {
 	var of any
 	switch {
 	case e.QP != nil:
@@ -126,7 +131,7 @@ func (c *conn) asyncEvent(e device.AsyncEvent) {
 	var b [16]byte
 	le.PutUint64(b[0:], element)
 	le.PutUint32(b[8:], uint32(e.Type))
-	if c.async.send(b[:]) && o != nil {
+	if to.send(b[:]) && o != nil {
 		o.async.Add(1)
 	}
 }
@@ -154,12 +159,11 @@ func allocPD(c *conn, _ *request, a *answer) error {
 	if err != nil {
 		return err
 	}
-	a.core = le.AppendUint32(nil, c.objects.add(pd))
+	a.made(c.objects.add(pd), deallocPD)
 	return nil
 }
 
-func deallocPD(c *conn, r *request, _ *answer) error {
-	h := r.u32(0)
+func deallocPD(c *conn, h uint32, _ *answer) error {
 	pd, err := doomed[*device.PD](&c.objects, h)
 	if err != nil {
 		return err
@@ -202,13 +206,12 @@ func createAH(c *conn, r *request, a *answer) error {
 		return err
 	}
 	h := c.objects.add(ah)
-	a.core = le.AppendUint32(nil, h)
+	a.made(h, destroyAH)
 	a.driver = le.AppendUint32(le.AppendUint32(nil, h), 0) // ah_num: how work requests name it
 	return nil
 }
 
-func destroyAH(c *conn, r *request, _ *answer) error {
-	h := r.u32(0)
+func destroyAH(c *conn, h uint32, _ *answer) error {
 	ah, err := doomed[*device.AH](&c.objects, h)
 	if err != nil {
 		return err

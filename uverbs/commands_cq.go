@@ -30,6 +30,7 @@ func createCompChannel(c *conn, _ *request, a *answer) error {
 	id := c.objects.nextID
 	c.objects.nextID++
 	c.objects.channels[id] = &channel{eventPipe: p, ino: p.inode()}
+	a.undo = func(c *conn) { c.closed(id) }
 	a.fd, a.fdID = end, id
 	a.core = make([]byte, 4)
 	return nil
@@ -76,7 +77,7 @@ func createCQ(c *conn, r *request, a *answer) error {
 		q.channel.uses++
 	}
 	c.objects.events.Store(q.CQ, &q.counted)
-	a.core = le.AppendUint32(nil, c.objects.add(q))
+	a.made(c.objects.add(q), destroyCQ)
 	a.core = le.AppendUint32(a.core, uint32(ring.capacity()))
 	if r.extended {
 		a.core = le.AppendUint32(a.core, 0)  // comp_mask
@@ -99,8 +100,7 @@ func (q *completionQueue) notify() {
 	}
 }
 
-func destroyCQ(c *conn, r *request, a *answer) error {
-	h := r.u32(8)
+func destroyCQ(c *conn, h uint32, a *answer) error {
 	q, err := doomed[*completionQueue](&c.objects, h)
 	if err != nil {
 		return err

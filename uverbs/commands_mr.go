@@ -45,7 +45,7 @@ func regMR(c *conn, r *request, a *answer) error {
 	if err != nil {
 		return err
 	}
-	a.core = le.AppendUint32(nil, c.objects.add(mr))
+	a.made(c.objects.add(mr), deregMR)
 	a.core = le.AppendUint32(a.core, mr.LKey())
 	a.core = le.AppendUint32(a.core, mr.RKey())
 	return nil
@@ -59,8 +59,7 @@ func (c *conn) reach() bool {
 	return c.reachable
 }
 
-func deregMR(c *conn, r *request, _ *answer) error {
-	h := r.u32(0)
+func deregMR(c *conn, h uint32, _ *answer) error {
 	mr, err := doomed[*device.MR](&c.objects, h)
 	if err != nil {
 		return err
@@ -85,13 +84,12 @@ func allocMW(c *conn, r *request, a *answer) error {
 	if err != nil {
 		return err
 	}
-	a.core = le.AppendUint32(nil, c.objects.add(w))
+	a.made(c.objects.add(w), deallocMW)
 	a.core = le.AppendUint32(a.core, w.RKey())
 	return nil
 }
 
-func deallocMW(c *conn, r *request, _ *answer) error {
-	h := r.u32(0)
+func deallocMW(c *conn, h uint32, _ *answer) error {
 	w, err := doomed[*device.MW](&c.objects, h)
 	if err != nil {
 		return err

@@ -86,8 +86,9 @@ func createQP(c *conn, r *request, a *answer) error {
 		q.open = &c.arena.states[h]
 		*q.open = stateShut
 	}
+	a.made(h, destroyQP)
 	for _, v := range [...]uint32{
-		h, q.Num(), uint32(sends.capacity()), uint32(recvWR), uint32(sge), uint32(recvSGE), uint32(room), 0,
+		q.Num(), uint32(sends.capacity()), uint32(recvWR), uint32(sge), uint32(recvSGE), uint32(room), 0,
 	} {
 		a.core = le.AppendUint32(a.core, v)
 	}
@@ -110,8 +111,7 @@ func (q *queuePair) state(s device.State) {
 	}
 }
 
-func destroyQP(c *conn, r *request, a *answer) error {
-	h := r.u32(8)
+func destroyQP(c *conn, h uint32, a *answer) error {
 	q, err := doomed[*queuePair](&c.objects, h)
 	if err != nil {
 		return err

@@ -13,11 +13,17 @@ const queryDeviceLen = 176
 // What rdma_rxe reports and package device does not tell (observed, Linux 6.12).
 const (
 	pageSizeCap  = 0xFFFFF000
-	deviceCaps   = 0x1C001223C76 // rxe's device_cap_flags, those above 32 bits in the extended answer only
-	atomicHCA    = 1
 	maxResRdAtom = 258048
 	maxPKeys     = 64
+
+	// What it claims and has as little as the device; programs that know it find what they know.
+	claimed = device.CapAutoPathMig | device.CapChangePhyPort | device.CapPortActiveEvent | device.CapSRQResize
+	// What its provider has no call for.
+	unreachable = device.CapXRC | device.CapMemWindow2A | device.CapCurrQPStateMod
 )
+
+// capabilities are those of a device as programs see them (device_cap_flags_ex); the plain command has the low 32 bits.
+func capabilities(d *device.Attr) device.Caps { return d.Caps&^unreachable | claimed }
 
 // queryDevice answers struct ib_uverbs_query_device_resp.
 func queryDevice(c *conn, _ *request, a *answer) error {
@@ -33,9 +39,9 @@ func queryDevice(c *conn, _ *request, a *answer) error {
 	b = binary.BigEndian.AppendUint64(b, d.NodeGUID)
 	b = le.AppendUint64(b, d.MaxMRSize)
 	b = le.AppendUint64(b, pageSizeCap)
-	u32(int(d.VendorID), 0, 0, d.MaxQP, d.MaxQPWR, deviceCaps&0xFFFFFFFF, d.MaxSGE, d.MaxSGE)
+	u32(int(d.VendorID), 0, 0, d.MaxQP, d.MaxQPWR, int(capabilities(&d)), d.MaxSGE, d.MaxSGE)
 	u32(d.MaxCQ, d.MaxCQE, d.MaxMR, d.MaxPD)
-	u32(d.MaxRdAtom, 0, maxResRdAtom, d.MaxInitRd, 0, atomicHCA)
+	u32(d.MaxRdAtom, 0, maxResRdAtom, d.MaxInitRd, 0, int(d.AtomicCap))
 	u32(0, 0, d.MaxMW, 0, 0) // ee, rdd, mw, raw ipv6, raw ethertype
 	u32(device.MaxMcastGrp, device.MaxMcastQP, device.MaxMcastTotal, d.MaxAH, 0, 0)
 	u32(d.MaxSRQ, d.MaxSRQWR, d.MaxSRQSGE)
@@ -56,7 +62,8 @@ func queryDeviceEx(c *conn, r *request, a *answer) error {
 	}
 	b := append(a.core, make([]byte, 304-queryDeviceLen)...)
 	le.PutUint32(b[180:], uint32(min(len(b), r.room))) // response_length
-	le.PutUint64(b[224:], deviceCaps)                  // device_cap_flags_ex
+	d := c.s.dev.Query()
+	le.PutUint64(b[224:], uint64(capabilities(&d))) // device_cap_flags_ex
 	a.core = b
 	return nil
 }

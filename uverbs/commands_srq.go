@@ -27,7 +27,8 @@ func createSRQ(c *conn, r *request, a *answer) error {
 	}
 	c.objects.events.Store(s.SRQ, &s.counted)
 	h := c.objects.add(s)
-	for _, v := range [...]uint32{h, uint32(ring.capacity()), sge, h} {
+	a.made(h, destroySRQ)
+	for _, v := range [...]uint32{uint32(ring.capacity()), sge, h} {
 		a.core = le.AppendUint32(a.core, v)
 	}
 	a.driver = s.ring.info(nil)
@@ -70,8 +71,7 @@ func querySRQ(c *conn, r *request, a *answer) error {
 	return nil
 }
 
-func destroySRQ(c *conn, r *request, a *answer) error {
-	h := r.u32(8)
+func destroySRQ(c *conn, h uint32, a *answer) error {
 	s, err := doomed[*sharedReceives](&c.objects, h)
 	if err != nil {
 		return err

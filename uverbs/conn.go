@@ -30,6 +30,8 @@ type conn struct {
 	async *eventPipe
 
 	objects table
+	last    func(c *conn) // takes back what the last command made; nil: nothing
+	lastSeq uint32
 	// Of hello: where the program keeps which value, see process.probe.
 	helloAddr, helloValue uint64
 	probed, reachable     bool
@@ -160,14 +162,24 @@ func (c *conn) record(rec []byte, fds []int) error {
 			_ = q.QP.Doorbell() // refused where the state has changed since the program looked
 		}
 	case kindClosed:
-		if ch, ok := c.objects.channels[arg]; ok {
-			c.objects.closeChannel(arg, ch)
-		}
+		c.closed(arg)
 	case kindPresent:
+	case kindUnstored:
+		if undo := c.last; undo != nil && c.lastSeq == seq {
+			c.last = nil
+			undo(c)
+		}
 	default:
 		return errors.New("unknown record")
 	}
 	return nil
+}
+
+// closed handles that the program has closed the channel with an id.
+func (c *conn) closed(id uint32) {
+	if ch, ok := c.objects.channels[id]; ok {
+		c.objects.closeChannel(id, ch)
+	}
 }
 
 // hello opens the context.
@@ -219,6 +231,7 @@ func (c *conn) command(seq uint32, body []byte, fd int, fork bool) error {
 	if a.fd >= 0 {
 		defer unix.Close(a.fd)
 	}
+	c.last, c.lastSeq = a.undo, seq
 	if err != nil {
 		c.s.log.Debug("refused", "pid", c.pid, "err", err)
 		return c.reply(seq, device.ErrnoOf(err), hint(body, err), nil, nil)

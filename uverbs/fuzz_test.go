@@ -88,6 +88,7 @@ func FuzzRecords(f *testing.F) {
 	f.Add(append(append([]byte{}, hello...), get...))
 	f.Add(append(append(append([]byte{}, record(kindPresent, 0, nil)...), hello...), record(kindDoorbell, 1, make([]byte, 32))...))
 	f.Add(append(append(append(append([]byte{}, hello...), get...), record(kindCommand, 0, legacy(cmdCreateCompChannel, newStruct("ib_uverbs_create_comp_channel"), 4))...), record(kindClosed, 1, nil)...))
+	f.Add(append(append(append(append([]byte{}, hello...), get...), record(kindUnstored, 0, nil)...), get...))
 	f.Add(append(append([]byte{}, hello...), record(99, 1, nil)...))
 	f.Add(append(append([]byte{}, hello...), hello...))
 	f.Add([]byte{5, 0, 1, 2, 3, 4, 5})

@@ -43,6 +43,10 @@ const (
 	// kindPresent says that a program runs that may open the device later: the
 	// connection keeps a daemon that ends with its last program. It is not answered.
 	kindPresent = 5
+	// kindUnstored says that the answer to the command with this seq could not be stored in the program, whose write
+	// failed: EFAULT, or no number for the descriptor that came along. What the command made is to go again, as in the
+	// kernel. It is sent before the next command is, and is not answered.
+	kindUnstored = 6
 
 	argFork = 1
 

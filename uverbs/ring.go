@@ -127,8 +127,7 @@ const (
 	wqeMWKey    = 44
 	wqeMWNewKey = 48
 	wqeMWAccess = 52
-	wqeFlushLen = 32 // FLUSH
-	wqeFlushKey = 36
+	wqeFlushKey = 36 // FLUSH; its length is dma.length: the one at 32 neither librxe nor the kernel uses
 	wqeFlushTyp = 40
 	wqeFlushLvl = 41
 	wqeUDQPN    = 24
@@ -189,7 +188,7 @@ func (r *sendRing) decode(b []byte, wr *device.SendWR) device.Status {
 		}
 		return device.StatusSuccess
 	case wr.Op == transport.OpFlush:
-		wr.RemoteAddr, wr.RKey, wr.FlushLen = le.Uint64(b[wqeRemote:]), le.Uint32(b[wqeFlushKey:]), le.Uint32(b[wqeFlushLen:])
+		wr.RemoteAddr, wr.RKey, wr.FlushLen = le.Uint64(b[wqeRemote:]), le.Uint32(b[wqeFlushKey:]), le.Uint32(b[wqeLength:])
 		wr.FlushType, wr.FlushLevel = transport.FlushType(b[wqeFlushTyp]), transport.FlushLevel(b[wqeFlushLvl])
 		return device.StatusSuccess
 	case wr.Op == transport.OpAtomicWrite:

@@ -256,6 +256,14 @@ func TestSendRequest(t *testing.T) {
 			view("rxe_send_wqe", b).put("wr.opcode", uint64(transport.OpCompareSwap)).put("wr.wr.atomic.remote_addr", 1<<50).
 				put("wr.wr.atomic.compare_add", 2).put("wr.wr.atomic.swap", 3).put("wr.wr.atomic.rkey", 4)
 		}, device.SendWR{Op: transport.OpCompareSwap, RemoteAddr: 1 << 50, CompareAdd: 2, Swap: 3, RKey: 4}, 0},
+		{"fetch and add", false, fetchAdd(0, 1<<50, 4, 2), device.SendWR{Op: device.OpFetchAdd, RemoteAddr: 1 << 50, CompareAdd: 2, RKey: 4}, 0},
+		{"atomic write", false, atomicWrite(0, 1<<50, 4, 0x0102030405060708), device.SendWR{Op: device.OpAtomicWrite, Flags: device.Inline, RemoteAddr: 1 << 50,
+			RKey: 4, InlineData: []byte{8, 7, 6, 5, 4, 3, 2, 1}}, 0},
+		{"flush", false, flush(0, 1<<50, 4, 100, 3, 1), device.SendWR{Op: device.OpFlush, RemoteAddr: 1 << 50, RKey: 4, FlushLen: 100,
+			FlushType: transport.FlushGlobal | transport.FlushPersistent, FlushLevel: transport.FlushMR}, 0},
+		{"window", false, bindMW(0, 0x1100, 0x1101, 0x2200, 1<<50, 1<<33, device.RemoteRead|device.RemoteAtomic), device.SendWR{Op: device.OpBindMW,
+			Bind: transport.BindWR{Window: 0x1100, NewKey: 0x1101, MRKey: 0x2200, Addr: 1 << 50, Length: 1 << 33, Access: device.RemoteRead | device.RemoteAtomic}}, 0},
+		{"local invalidate, key in host order", false, localInv(0, 0x01020304), device.SendWR{Op: device.OpLocalInv, Imm: 0x01020304}, 0},
 		{"inline", false, (&request_{op: device.OpSend, inline: []byte("some bytes")}).fill,
 			device.SendWR{Op: device.OpSend, Flags: device.Inline, InlineData: []byte("some bytes")}, 0},
 		{"all inline", false, (&request_{op: device.OpSend, inline: make([]byte, 64)}).fill,

@@ -4,6 +4,7 @@ package stock
 
 import (
 	"bytes"
+	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
@@ -105,7 +106,8 @@ const (
 	remoteWrite  = 2
 	remoteRead   = 4
 	remoteAtomic = 8
-	everyAccess  = localWrite | remoteWrite | remoteRead
+	mwBind       = 16
+	everyAccess  = localWrite | remoteWrite | remoteRead | remoteAtomic | mwBind
 )
 
 // memory is a registered buffer.
@@ -167,6 +169,14 @@ func (a *agent) createQPOn(typ string, scq, rcq int) *queuePair {
 	a.t.Helper()
 	q := &queuePair{a: a, scq: scq, rcq: rcq}
 	a.call(q, "create_qp", args{"type": typ, "scq": scq, "rcq": rcq, "depth": depth, "sge": 4, "sig_all": true})
+	return q
+}
+
+// createQPEx makes an RC queue pair with the extended interface, for the operations of enum ibv_qp_create_send_ops_flags.
+func (a *agent) createQPEx(ops ...string) *queuePair {
+	a.t.Helper()
+	q := &queuePair{a: a, scq: a.create("create_cq", args{"depth": 4 * depth}), rcq: a.create("create_cq", args{"depth": 4 * depth})}
+	a.call(q, "create_qp_ex", args{"type": "RC", "scq": q.scq, "rcq": q.rcq, "depth": depth, "sge": 4, "sig_all": true, "ops": ops})
 	return q
 }
 
@@ -232,6 +242,9 @@ type sendWR struct {
 	ah         *int
 	remoteQPN  uint32
 	qkey       uint32
+	invalidate uint32 // the key
+	compareAdd uint64
+	swap       uint64
 }
 
 // enum ibv_send_flags.
@@ -252,7 +265,41 @@ func (q *queuePair) trySend(w sendWR) verbError {
 	return q.a.try(nil, "post_send", args{
 		"qp": q.ID, "wr_id": w.id, "opcode": w.op, "flags": w.flags, "imm": w.imm, "sge": w.sge, "remote_addr": w.remoteAddr,
 		"rkey": w.rkey, "ah": w.ah, "remote_qpn": w.remoteQPN, "qkey": w.qkey,
+		"invalidate": w.invalidate, "compare_add": w.compareAdd, "swap": w.swap,
 	})
+}
+
+// atomicWrite is on a queue pair that createQPEx made.
+func (q *queuePair) atomicWrite(id, remote uint64, rkey uint32, v uint64) {
+	q.a.t.Helper()
+	q.a.call(nil, "atomic_write", args{"qp": q.ID, "wr_id": id, "remote_addr": remote, "rkey": rkey,
+		"data": hex.EncodeToString(binary.NativeEndian.AppendUint64(nil, v))})
+}
+
+// window is a memory window.
+type window struct {
+	a    *agent
+	ID   int
+	RKey uint32
+}
+
+// window allocates one of enum ibv_mw_type.
+func (a *agent) window(typ int) *window {
+	a.t.Helper()
+	w := &window{a: a}
+	a.call(w, "alloc_mw", args{"type": typ})
+	return w
+}
+
+// bind posts the request that binds a window to a part of a region, and gives the window the key that it has then.
+func (q *queuePair) bind(id uint64, w *window, m *memory, offset, length, access int) {
+	q.a.t.Helper()
+	q.a.call(w, "bind", args{"qp": q.ID, "wr_id": id, "mw": w.ID, "mr": m.ID, "addr": m.Addr + uint64(offset), "length": length, "access": access})
+}
+
+func (w *window) dealloc() {
+	w.a.t.Helper()
+	w.a.call(nil, "destroy", args{"ids": []int{w.ID}})
 }
 
 func (q *queuePair) recv(id uint64, l ...sge) {
@@ -271,6 +318,7 @@ type completion struct {
 	ByteLen int `json:"byte_len"`
 	Flags   int
 	Imm     uint32
+	Key     uint32 // that was invalidated; it is in the place of Imm
 	QPN     uint32
 	SrcQP   uint32 `json:"src_qp"`
 }

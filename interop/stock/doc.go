@@ -15,7 +15,7 @@
 // the packet counters of both must have grown by what the messages take.
 //
 // What proves the data: perftest looks at none, and the ping-pong tools, with -c, at the first byte of each page
-// on the server. Every byte is compared by the tests on pyverbs (verbs_test.go) only.
+// on the server. Every byte is compared by the tests on pyverbs only (verbs_test.go, atomics_test.go).
 //
 // Servers are waited for until their TCP port listens, conditions are polled for; nothing here is a measurement of speed.
 package stock

@@ -174,6 +174,9 @@ func TestPerftest(t *testing.T) {
 		perf("ib_send_bw", 65536, 4*200, "-q", "4", "-n", "200", "--use-srq").run(t, a, b)
 		perf("ib_atomic_bw", 8, 1000, "-A", "FETCH_AND_ADD").run(t, a, b)
 		perf("ib_atomic_lat", 8, 500, "-A", "CMP_AND_SWAP", "-n", "500").run(t, a, b)
+		perf("ib_atomic_bw", 8, 8*200, "-A", "CMP_AND_SWAP", "-q", "8", "-n", "200").run(t, a, b)
+		perf("ib_atomic_bw", 8, 1000, "-A", "FETCH_AND_ADD", "-e").run(t, a, b)
+		perf("ib_atomic_lat", 8, 500, "-A", "FETCH_AND_ADD", "-n", "500", "-e").run(t, a, b)
 		perf("ib_write_lat", 2, 1000, "-c", "UC").run(t, a, b)
 		perf("ib_send_lat", 2, 1000, "-c", "UD").run(t, a, b)
 
@@ -196,6 +199,8 @@ func TestCaptured(t *testing.T) {
 		perf("ib_send_lat", 2, 40, "-n", "20", "-e"),
 		perf("ib_write_bw", 10000, 20, "-n", "20", "-s", "10000"),
 		perf("ib_read_bw", 10000, 20, "-n", "20", "-s", "10000"),
+		perf("ib_atomic_bw", 8, 20, "-A", "FETCH_AND_ADD", "-n", "20"),
+		perf("ib_atomic_lat", 8, 20, "-A", "CMP_AND_SWAP", "-n", "20"),
 	}
 	captured := func(t *testing.T, name, log string) (*daemon, string) {
 		path := jobFile(t, name+".pcapng")

@@ -28,9 +28,12 @@ func agents(t *testing.T, f func(t *testing.T, a, b *agent)) {
 
 // enum ibv_wc_opcode, and flags of a completion.
 const (
-	wcSend, wcWrite, wcRead = 0, 1, 2
-	wcRecv, wcRecvImm       = 128, 129
-	wcGRH, wcWithImm        = 1, 2
+	wcSend, wcWrite, wcRead     = 0, 1, 2
+	wcCompareSwap, wcFetchAdd   = 3, 4
+	wcBindMW, wcLocalInv        = 5, 6
+	wcAtomicWrite               = 9
+	wcRecv, wcRecvImm           = 128, 129
+	wcGRH, wcWithImm, wcWithInv = 1, 2, 8
 )
 
 // TestData moves seeded patterns with every operation and compares every byte, and that nothing else was written. The

@@ -21,7 +21,7 @@ var le = binary.NativeEndian
 
 // The numbers of ../protocol.go, which TestHeaderMatchesProtocol compares with the header of the library.
 const (
-	kindHello, kindCommand, kindDoorbell, kindClosed = 1, 2, 3, 4
+	kindHello, kindCommand, kindDoorbell, kindClosed, kindUnstored = 1, 2, 3, 4, 6
 
 	headLen  = 16
 	noFD     = 0xFFFFFFFF
@@ -87,6 +87,8 @@ type fakeConn struct {
 	id        uint32
 	doorbells [2]uint32
 	closed    [2]uint32
+	unstored  uint32
+	last      uint32 // number of the last command
 }
 
 // record receives one record with at most one descriptor, which is -1 without.
@@ -173,6 +175,11 @@ func (f *fake) serve(sock *net.UnixConn) error {
 		case kindClosed:
 			c.closed[0]++
 			c.closed[1] = arg
+		case kindUnstored:
+			if seq != c.last || len(body) != 0 {
+				err = fmt.Errorf("the answer to %d was not stored, the last command is %d", seq, c.last)
+			}
+			c.unstored++
 		default:
 			err = fmt.Errorf("kind %d", kind)
 		}
@@ -219,6 +226,7 @@ func (c *fakeConn) command(seq uint32, body []byte, fd int) error {
 	if len(body) < 16 {
 		return fmt.Errorf("command of %d bytes", len(body))
 	}
+	c.last = seq
 	word, out, addr := le.Uint32(body), 4*int(le.Uint16(body[6:])), le.Uint64(body[8:])
 	var a0, a1 uint32
 	if len(body) >= 24 {
@@ -316,6 +324,8 @@ func (c *fakeConn) command(seq uint32, body []byte, fd int) error {
 		return echo()
 	case 110:
 		return words(uint32(c.f.conns.Load()))
+	case 112:
+		return words(c.unstored)
 	}
 	return c.answer(seq, unix.ENOSYS, 0, nil, -1, noFD, 0, "")
 }

@@ -8,6 +8,7 @@ import json
 import os
 import select
 import socket
+import struct
 import sys
 import time
 
@@ -15,10 +16,10 @@ import pyverbs.enums as e
 from pyverbs.addr import AH, AHAttr, GID, GlobalRoute
 from pyverbs.cq import CQ, CompChannel
 from pyverbs.device import Context
-from pyverbs.mr import MR
+from pyverbs.mr import MR, MW, MWBind, MWBindInfo
 from pyverbs.pd import PD
 from pyverbs.pyverbs_error import PyverbsError
-from pyverbs.qp import QP, QPAttr, QPCap, QPInitAttr
+from pyverbs.qp import QP, QPAttr, QPCap, QPEx, QPInitAttr, QPInitAttrEx
 from pyverbs.wr import SGE, RecvWR, SendWR
 
 MASKS = {  # QPAttr field: the bit that announces it
@@ -91,6 +92,62 @@ class Agent:
         qp = QP(self.pd, init)
         return self.keep(qp, qpn=qp.qp_num)
 
+    def create_qp_ex(self, type, scq, rcq, depth, sge, sig_all, ops):
+        """A queue pair whose requests are made by calls, not from structures: some operations have no structure."""
+        cap = QPCap(max_send_wr=depth, max_recv_wr=depth, max_send_sge=sge, max_recv_sge=sge)
+        flags = 0
+        for name in ops:
+            flags |= getattr(e, "IBV_QP_EX_WITH_" + name)
+        init = QPInitAttrEx(qp_type=getattr(e, "IBV_QPT_" + type), scq=self.objects[scq], rcq=self.objects[rcq], cap=cap, pd=self.pd,
+                            comp_mask=e.IBV_QP_INIT_ATTR_PD | e.IBV_QP_INIT_ATTR_SEND_OPS_FLAGS, send_ops_flags=flags, sq_sig_all=sig_all)
+        qp = QPEx(self.ctx, init)
+        return self.keep(qp, qpn=qp.qp_num)
+
+    def atomic_write(self, qp, wr_id, remote_addr, rkey, data):
+        qp = self.objects[qp]
+        qp.wr_start()
+        qp.wr_id, qp.wr_flags = wr_id, 0
+        qp.wr_atomic_write(rkey, remote_addr, bytes.fromhex(data))
+        qp.wr_complete()
+
+    def alloc_mw(self, type):
+        mw = MW(self.pd, type)
+        return self.keep(mw, rkey=mw.rkey)
+
+    def bind(self, qp, wr_id, mw, mr, addr, length, access):
+        """Binds a window, and returns the key that it has then."""
+        qp, mw = self.objects[qp], self.objects[mw]
+        info = MWBindInfo(self.objects[mr], addr, length, access)
+        if mw.type == e.IBV_MW_TYPE_1:
+            qp.bind_mw(mw, MWBind(info, e.IBV_SEND_SIGNALED, wr_id))
+            return {"rkey": mw.rkey}
+        wr = SendWR(wr_id=wr_id, opcode=e.IBV_WR_BIND_MW, num_sge=0)
+        wr.set_bind_wr(mw, info)
+        qp.post_send(wr)
+        return {"rkey": wr.rkey}
+
+    def unstored(self):
+        """A command whose answer the memory does not take: the errno, and the handles of the domains made before and after."""
+        libc = ctypes.CDLL(None, use_errno=True)
+        libc.mmap.restype = ctypes.c_void_p
+        page = libc.mmap(ctypes.c_void_p(0), ctypes.c_size_t(4096), 1, 0x22, -1, ctypes.c_long(0))  # only to be read
+        handle = ctypes.c_uint32()
+
+        def ask(number, *words):
+            body = struct.pack("=IHH" + "I" * len(words), number, 2 + len(words), 1, *words)
+            return 0 if libc.write(self.ctx.cmd_fd, body, len(body)) == len(body) else ctypes.get_errno()
+
+        def alloc(address):
+            return ask(3, address & 0xffffffff, address >> 32)  # IB_USER_VERBS_CMD_ALLOC_PD
+
+        codes, handles = [], []
+        for _ in range(2):
+            codes.append(alloc(ctypes.addressof(handle)))
+            handles.append(handle.value)
+            codes.append(ask(4, handle.value))  # DEALLOC_PD
+            codes.append(alloc(page))
+        return {"codes": codes, "handles": handles}
+
     def modify(self, qp, state, attrs):
         attr, mask = QPAttr(), 0
         if state:
@@ -131,11 +188,14 @@ class Agent:
     def post_recv(self, qp, wr_id, sge):
         self.objects[qp].post_recv(self.request(RecvWR, sge, wr_id=wr_id))
 
-    def post_send(self, qp, wr_id, opcode, flags, imm, sge, remote_addr, rkey, ah=None, remote_qpn=0, qkey=0):
-        wr = self.request(SendWR, sge, wr_id=wr_id, opcode=getattr(e, "IBV_WR_" + opcode), imm_data=socket.htonl(imm),
+    def post_send(self, qp, wr_id, opcode, flags, imm, sge, remote_addr, rkey, ah=None, remote_qpn=0, qkey=0,
+                  invalidate=0, compare_add=0, swap=0):
+        wr = self.request(SendWR, sge, wr_id=wr_id, opcode=getattr(e, "IBV_WR_" + opcode), imm_data=invalidate or socket.htonl(imm),
                           send_flags=flags)
         if ah is not None:
             wr.set_wr_ud(self.objects[ah], remote_qpn, qkey)
+        elif "ATOMIC" in opcode:
+            wr.set_wr_atomic(rkey, remote_addr, compare_add, swap)
         else:
             wr.set_wr_rdma(rkey, remote_addr)
         self.objects[qp].post_send(wr)
@@ -151,7 +211,7 @@ class Agent:
             time.sleep(0.001)
         return {"wcs": [{
             "wr_id": wc.wr_id, "status": wc.status, "opcode": wc.opcode, "byte_len": wc.byte_len,
-            "flags": wc.wc_flags, "imm": socket.ntohl(wc.imm_data), "qpn": wc.qp_num, "src_qp": wc.src_qp,
+            "flags": wc.wc_flags, "imm": socket.ntohl(wc.imm_data), "key": wc.imm_data, "qpn": wc.qp_num, "src_qp": wc.src_qp,
         } for wc in wcs]}
 
     def arm(self, cq, solicited):

@@ -329,8 +329,8 @@ static int exchange(struct context *c, const void *buf, size_t n, int named, str
         e = fd < 0 ? EIO : store_fd(c, a, fd);
     if (e && fd >= 0)
         sys(SYS_close, fd);
-    if (e && a->fd_at != noFD)
-        closed(c, a->fd_id);
+    if (e && !*refused)
+        send_record(c->control, (struct head){kindUnstored, seq, 0, 0}, NULL, -1); /* what was made nobody can name */
     return e;
 }
 

@@ -8,6 +8,7 @@
 #define kindDoorbell 3
 #define kindClosed   4
 #define kindPresent  5
+#define kindUnstored 6
 
 #define argFork 1
 

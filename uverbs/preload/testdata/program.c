@@ -40,6 +40,7 @@ enum {
     SLOW = 109,    /* as ECHO, a[1] milliseconds later */
     CONNECTIONS = 110, /* response: how many there are */
     LOST_FD = 111, /* as CHANNEL, but the id in the response only: no number is stored */
+    UNSTORED = 112, /* response: how many answers were reported as not stored */
 };
 
 #define DEVICE "/dev/infiniband/uverbs0"
@@ -318,9 +319,9 @@ static void events(void)
     int lowest = dup(0);
     close(lowest);
     FAILS(ask(fd, CHANNEL, 0, 0, (void *)8, 8), EFAULT);
-    CHECK(get(fd, CLOSED) == 4);
+    CHECK(get(fd, UNSTORED) == 1);
     FAILS(ask(fd, LOST_FD, 0, 0, r, 4), EFAULT);
-    CHECK(get(fd, CLOSED) == 5);
+    CHECK(get(fd, UNSTORED) == 2);
     CHECK(dup(0) == lowest && close(lowest) == 0);
     struct rlimit l, old;
     getrlimit(RLIMIT_NOFILE, &old);
@@ -329,7 +330,7 @@ static void events(void)
     CHECK(setrlimit(RLIMIT_NOFILE, &l) == 0);
     FAILS(ask(fd, CHANNEL, 0, 0, r, 8), EMFILE);
     CHECK(setrlimit(RLIMIT_NOFILE, &old) == 0);
-    CHECK(get(fd, CLOSED) == 6);
+    CHECK(get(fd, UNSTORED) == 3 && get(fd, CLOSED) == 3);
     echo(fd, 6);
 
     /* After the context, an event descriptor is only closed. */
@@ -612,7 +613,9 @@ static void pointers(void)
     FAILS(ask(fd, ECHO, 1, 0, (void *)16, 8), EFAULT);
     FAILS(ask(fd, ECHO, 1, 0, (void *)(1ull << 63), 8), EFAULT); /* never user memory */
     FAILS(ask(fd, ECHO, 1, 0, page, 8), EFAULT);
+    FAILS(ask(fd, FAIL, EBUSY, 0, page, 8), EBUSY); /* there is no answer to be stored */
     echo(fd, 1);
+    CHECK(get(fd, UNSTORED) == 3);
     CHECK(mprotect(page, 4096, PROT_NONE) == 0);
     FAILS(write(fd, page, 48), EFAULT);
     char *volatile nowhere = NULL;
