@@ -103,7 +103,7 @@ func (q *QP) validate(wr *SendWR) error {
 		return q.checkRaw(wr)
 	}
 	if q.typ == UC {
-		if !transport.Segmented(wr.Op) || wr.Op == OpSendInv {
+		if !transport.Segmented(wr.Op) && !wr.Op.IsLocal() || wr.Op == OpSendInv { // ibv_post_send(3), but for what has no opcode
 			return because(EINVAL, "%s is not possible on UC", wr.Op)
 		}
 		return nil

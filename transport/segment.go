@@ -60,6 +60,19 @@ func PutSegment(ext []byte, op bth.Operation, wr *SendWR) {
 	}
 }
 
+// ExecuteLocal executes a request that sends nothing; false if that is not possible.
+func ExecuteLocal(h Host, wr *SendWR) bool {
+	switch wr.Op {
+	case OpLocalInv:
+		return h.Invalidate(wr.Imm, false)
+	case OpBindMW:
+		return h.Bind(&wr.Bind)
+	case OpRegMR:
+		return h.Register(&wr.Reg)
+	}
+	return false
+}
+
 // Gather adds bytes [from, from+n) of a message to a packet, looking each key up
 // again.
 func Gather(h Host, t *Tx, wr *SendWR, from uint64, n int) Status {

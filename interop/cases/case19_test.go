@@ -9,18 +9,23 @@ import (
 	"github.com/softnic/softnic/interop/peer"
 )
 
-// Case 19: rnr_retry 7, 6, 1 and 0 against a peer that answers every SEND with RNR NAK 21
-// (code 1, 10 µs).
+// Case 19: rnr_retry 0 to 7 against a peer that answers every SEND with RNR NAK 21 (code 1, 10 µs).
 func TestCase19_RNRRetry(t *testing.T) {
+	for _, typ := range requesters {
+		t.Run(typ.String(), func(t *testing.T) { case19(t, typ) })
+	}
+}
+
+func case19(t *testing.T, typ device.QPType) {
 	const code, wait = 1, 10 * time.Microsecond
 	setup := func(t *testing.T, retry int) (*lab, *conn, *device.MR) {
 		l := newLab(t, labConfig{})
-		c := l.rc(func(o *rcOptions) { o.RNRRetry = retry })
+		c := l.requester(typ, func(o *rcOptions) { o.RNRRetry = retry })
 		mr := l.mr(64, all)
 		c.send(mr, 5)
 		return l, c, mr
 	}
-	for _, retry := range []int{6, 1, 0} {
+	for retry := range 7 {
 		bubble(t, fmt.Sprint(retry), func(t *testing.T) {
 			l, c, mr := setup(t, retry)
 			c.send(mr, 6)

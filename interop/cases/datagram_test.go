@@ -13,7 +13,7 @@ import (
 // What a UD queue pair sends: headers, pad, immediate, Q_Key, source port, PSN.
 func TestDatagramSent(t *testing.T) {
 	for _, v6 := range []bool{false, true} {
-		for _, n := range []int{0, 1, 2, 3, 4, 1000, 1024} {
+		for _, n := range []int{0, 1, 2, 3, 4, 1000, 1023, 1024} {
 			for _, inline := range []bool{false, true} {
 				if inline && n > 64 {
 					continue

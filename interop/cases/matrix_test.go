@@ -561,7 +561,49 @@ func TestMatrixResponses(t *testing.T) {
 	}
 }
 
-// Posting, on every service in every state.
+// mxHas is which service has which operation (roce.md C.1 and, for what is refused there, B.2).
+func mxHas(typ device.QPType) []device.WROp {
+	sends := []device.WROp{device.OpSend, device.OpSendImm}
+	unreliable := append(slices.Clone(sends), device.OpWrite, device.OpWriteImm)
+	xrc := append(slices.Clone(unreliable), device.OpSendInv, device.OpRead, device.OpReadInv, device.OpCompareSwap, device.OpFetchAdd,
+		device.OpAtomicWrite, device.OpFlush, device.OpLocalInv, device.OpBindMW, device.OpRegMR)
+	switch typ {
+	case device.RC:
+		return append(xrc, device.OpMaskedCompareSwap, device.OpMaskedFetchAdd)
+	case device.XRCIni:
+		return xrc
+	case device.XRCTgt:
+		return nil
+	case device.UC:
+		return append(unreliable, device.OpLocalInv, device.OpBindMW, device.OpRegMR) // ibv_post_send(3)
+	case device.RawPacket:
+		return sends[:1]
+	}
+	return sends
+}
+
+// mxPost is what roce.md B.11, B.12 and D say of a send request with an operation that is posted to a queue pair of a
+// service in a state: whether it is taken, how it completes (empty: not yet), whether it is sent, and the state then.
+func mxPost(typ device.QPType, s device.State, op device.WROp) (taken bool, wc string, sent bool, then device.State) {
+	switch {
+	case s < device.StateRTS || typ == device.XRCTgt: // rxe-lab.md S9; case 31
+		return false, "", false, s
+	case !slices.Contains(mxHas(typ), op):
+		return false, "", false, s
+	case s == device.StateSQE || s == device.StateErr: // taken and flushed, in SQE too; nothing is executed
+		return true, "9 WR_FLUSH_ERR", false, s
+	case op == device.OpLocalInv || op == device.OpBindMW || op == device.OpRegMR: // of a key that is none (design.md 8)
+		if typ == device.UC {
+			return true, "9 MW_BIND_ERR", false, device.StateSQE
+		}
+		return true, "9 MW_BIND_ERR", false, device.StateErr
+	case typ == device.RC || typ == device.XRCIni: // the answer is waited for
+		return true, "", true, s
+	}
+	return true, fmt.Sprintf("9 SUCCESS %s 20", strings.TrimPrefix(op.Completed().String(), "IBV_WC_")), typ != device.SMI, s // SMI: to the port itself
+}
+
+// Posting, on every service in every state: every operation, and receives.
 func TestMatrixPosting(t *testing.T) {
 	for _, typ := range mxTypes {
 		bubble(t, fmt.Sprint(typ), func(t *testing.T) {
@@ -570,94 +612,67 @@ func TestMatrixPosting(t *testing.T) {
 				if !mxReaches(typ, s) {
 					continue
 				}
-				m.renew(s)
-				posted := typ != device.XRCIni && typ != device.XRCTgt && s != device.StateReset && s != device.StateErr
-				wr := m.sendWR(device.OpSend)
-				err := m.qp.PostSend(&wr)
-				var sent []string
-				switch {
-				case s < device.StateRTS || typ == device.XRCTgt: // roce.md D, rxe-lab.md S9; case 31
-					errno(t, err, device.EINVAL)
-				case err != nil:
-					t.Errorf("%v: post_send: %v", s, err)
-				case s == device.StateSQE || s == device.StateErr: // taken and flushed, in SQE too
-					sent = []string{"9 WR_FLUSH_ERR"}
-				case typ != device.RC && typ != device.XRCIni: // nobody is waited for
-					sent = []string{"9 SUCCESS SEND 20"}
-				}
-				if m.ether {
-					m.settle()
-					m.out()
-				} else {
-					m.take()
-				}
-				if got := briefWC(drain(m.scq)); !slices.Equal(got, sent) && len(got)+len(sent) > 0 {
-					t.Errorf("%v: sends %q, want %q", s, got, sent)
-				}
-				err = m.qp.PostRecv(&device.RecvWR{ID: 7})
-				var received []string
-				switch {
-				case s == device.StateReset || typ == device.XRCIni || typ == device.XRCTgt:
-					errno(t, err, device.EINVAL)
-				case err != nil:
-					t.Errorf("%v: post_recv: %v", s, err)
-				case s == device.StateErr:
-					received = []string{"7 WR_FLUSH_ERR"}
-				}
-				if got := briefWC(drain(m.rcq)); !slices.Equal(got, received) && len(got)+len(received) > 0 {
-					t.Errorf("%v: receives %q, want %q", s, got, received)
-				}
-				want(t, fmt.Sprintf("state after %v", s), m.qp.State(), s)
-				if posted { // what waited in the receive queue is still there, and in order
-					m.must(m.qp.Modify(&device.QPAttr{State: device.StateErr}, device.AttrState))
-					sameList(t, "flushed receives", briefWC(drain(m.rcq)), []string{"1 WR_FLUSH_ERR", "2 WR_FLUSH_ERR", "7 WR_FLUSH_ERR"})
+				for op := range device.WROp(64) {
+					m.renew(s)
+					taken, wc, sent, then := mxPost(typ, s, op)
+					wr := m.sendWR(op)
+					switch err := m.qp.PostSend(&wr); {
+					case !taken && device.ErrnoOf(err) != device.EINVAL:
+						t.Errorf("%v/%v: post_send: %v, want EINVAL", s, op, err)
+					case taken && err != nil:
+						t.Errorf("%v/%v: post_send: %v", s, op, err)
+					}
+					frames := 0
+					if m.ether {
+						m.settle()
+						frames = len(m.out())
+					} else {
+						frames = len(m.take())
+					}
+					if (frames > 0) != sent {
+						t.Errorf("%v/%v: %d frames", s, op, frames)
+					}
+					if got := strings.Join(briefWC(drain(m.scq)), ", "); got != wc {
+						t.Errorf("%v/%v: completes %q, want %q", s, op, got, wc)
+					}
+					if got := m.qp.State(); got != then {
+						t.Errorf("%v/%v: the state is %v, want %v", s, op, got, then)
+					}
+					if op == device.OpSend {
+						m.postRecv(s)
+					}
 				}
 			}
 		})
 	}
 }
 
-// Which service has which operation (roce.md C.1 and, for what is refused there, B.2): the others are EINVAL when they are
-// posted, and leave the queue pair as it is.
+// postRecv posts a third receive to a queue pair that is in state s.
+func (m *matrix) postRecv(s device.State) {
+	m.t.Helper()
+	err := m.qp.PostRecv(&device.RecvWR{ID: 7})
+	var received []string
+	switch {
+	case s == device.StateReset || m.typ == device.XRCIni || m.typ == device.XRCTgt:
+		errno(m.t, err, device.EINVAL)
+		return
+	case err != nil:
+		m.t.Errorf("%v: post_recv: %v", s, err)
+	case s == device.StateErr:
+		received = []string{"7 WR_FLUSH_ERR"}
+	}
+	if got := briefWC(drain(m.rcq)); !slices.Equal(got, received) && len(got)+len(received) > 0 {
+		m.t.Errorf("%v: receives %q, want %q", s, got, received)
+	}
+	want(m.t, fmt.Sprintf("state after %v", s), m.qp.State(), s)
+	if s != device.StateErr { // what waited in the receive queue is still there, and in order
+		m.must(m.qp.Modify(&device.QPAttr{State: device.StateErr}, device.AttrState))
+		sameList(m.t, "flushed receives", briefWC(drain(m.rcq)), []string{"1 WR_FLUSH_ERR", "2 WR_FLUSH_ERR", "7 WR_FLUSH_ERR"})
+	}
+}
+
+// What a service has, asked for in a way that is not possible; TestMatrixPosting says what which service has.
 func TestMatrixOperations(t *testing.T) {
-	sends := []device.WROp{device.OpSend, device.OpSendImm}
-	unreliable := append(slices.Clone(sends), device.OpWrite, device.OpWriteImm)
-	xrc := append(slices.Clone(unreliable), device.OpSendInv, device.OpRead, device.OpReadInv, device.OpCompareSwap, device.OpFetchAdd,
-		device.OpAtomicWrite, device.OpFlush, device.OpLocalInv, device.OpBindMW, device.OpRegMR)
-	has := map[device.QPType][]device.WROp{
-		device.RC:     append(slices.Clone(xrc), device.OpMaskedCompareSwap, device.OpMaskedFetchAdd),
-		device.XRCIni: xrc, device.XRCTgt: nil, device.UC: unreliable,
-		device.UD: sends, device.GSI: sends, device.SMI: sends, device.RawPacket: {device.OpSend},
-	}
-	for _, typ := range mxTypes {
-		bubble(t, fmt.Sprint(typ), func(t *testing.T) {
-			m := newMatrix(t, typ, labConfig{})
-			for op := range device.WROp(64) {
-				m.renew(device.StateRTS)
-				wr := m.sendWR(op)
-				err := m.qp.PostSend(&wr)
-				switch {
-				case slices.Contains(has[typ], op):
-					if err != nil {
-						t.Errorf("%v: %v", op, err)
-					}
-				case device.ErrnoOf(err) != device.EINVAL:
-					t.Errorf("%v: %v, want EINVAL", op, err)
-				default:
-					want(t, fmt.Sprintf("state after %v", op), m.qp.State(), device.StateRTS)
-					if l := drain(m.scq); len(l) > 0 {
-						t.Errorf("%v was refused, and completes: %v", op, briefWC(l))
-					}
-				}
-				if m.ether {
-					m.settle()
-					m.out()
-				} else {
-					m.take()
-				}
-			}
-		})
-	}
 	// What is possible, and asked for in a way that is not (one validator, design.md 3).
 	bubble(t, "RC/arguments", func(t *testing.T) {
 		m := newMatrix(t, device.RC, labConfig{})

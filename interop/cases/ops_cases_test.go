@@ -3,6 +3,7 @@ package cases
 import (
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
@@ -49,15 +50,66 @@ func TestCase17_ResponderDepth(t *testing.T) {
 	})
 }
 
+// Case 17, verbs: what the device cannot do is refused by modify_qp, with EINVAL and the name of the attribute, and not at
+// run time; nothing is changed then. query_qp shows at least what was asked for.
+func TestCase17_Limits(t *testing.T) {
+	rtr := device.AttrState | device.AttrAV | device.AttrPathMTU | device.AttrDestQPN | device.AttrRQPSN | device.AttrMaxDestRdAtomic | device.AttrMinRNRTimer
+	rts := device.AttrState | device.AttrTimeout | device.AttrRetryCnt | device.AttrRNRRetry | device.AttrSQPSN | device.AttrMaxRdAtomic
+	for _, v := range []struct {
+		name  string
+		state device.State // that is asked for
+		mask  device.AttrMask
+		most  func(l *lab) int
+		attr  func(a *device.QPAttr) *int
+	}{
+		{"max_dest_rd_atomic", device.StateRTR, rtr, func(l *lab) int { return l.dev.Query().MaxRdAtom }, func(a *device.QPAttr) *int { return &a.MaxDestRdAtomic }},
+		{"max_rd_atomic", device.StateRTS, rts, func(l *lab) int { return l.dev.Query().MaxInitRd }, func(a *device.QPAttr) *int { return &a.MaxRdAtomic }},
+		{"min_rnr_timer", device.StateRTR, rtr, func(*lab) int { return 31 }, func(a *device.QPAttr) *int { return &a.MinRNRTimer }},
+		{"timeout", device.StateRTS, rts, func(*lab) int { return 31 }, func(a *device.QPAttr) *int { return &a.Timeout }},
+		{"retry_cnt", device.StateRTS, rts, func(*lab) int { return 7 }, func(a *device.QPAttr) *int { return &a.RetryCnt }},
+		{"rnr_retry", device.StateRTS, rts, func(*lab) int { return 7 }, func(a *device.QPAttr) *int { return &a.RNRRetry }},
+	} {
+		bubble(t, v.name, func(t *testing.T) {
+			l := newLab(t, labConfig{})
+			most := v.most(l)
+			if most < 1 {
+				t.Fatalf("the device says %d", most)
+			}
+			for qpn, val := range []int{0, 1, most - 1, most, most + 1, 2*most + 1, 255, -1} {
+				c := l.rc(func(o *rcOptions) { o.State, o.QPN = v.state-1, 0x100+uint32(qpn) })
+				a := device.QPAttr{State: v.state, PathMTU: 1024, DestQPN: peerQP, AH: device.AHAttr{DGID: device.GIDOf(peer4), SGIDIndex: gid4}}
+				*v.attr(&a) = val
+				err := c.qp.Modify(&a, v.mask)
+				got, _ := c.qp.Query()
+				if val < 0 || val > most {
+					errno(t, err, device.EINVAL)
+					if !strings.Contains(err.Error(), v.name) {
+						t.Errorf("the error does not say %s: %v", v.name, err)
+					}
+					c.state(v.state - 1)
+					want(t, "what is in force", *v.attr(&got), 0)
+					continue
+				}
+				if err != nil {
+					t.Fatalf("%d: %v", val, err)
+				}
+				if n := *v.attr(&got); n < val || n > most || n != val && v.name != "max_dest_rd_atomic" {
+					t.Errorf("query_qp shows %d, asked for were %d", n, val)
+				}
+			}
+		})
+	}
+}
+
 // Case 49: a WRITE with immediate takes a receive, whatever its size, and does not touch its buffer.
 func TestCase49_WriteWithImmediate(t *testing.T) {
 	const m, imm = 1024, 0x89ABCDEF
-	for _, size := range []int{0, 1, m, m + 1, 1 << 18} {
+	for _, size := range []int{0, 1, m, m + 1, 1 << 20} {
 		for _, queue := range []string{"own", "shared"} {
 			for _, entry := range []int{0, 8} {
 				bubble(t, fmt.Sprintf("%d bytes, %s queue, entry of %d", size, queue, entry), func(t *testing.T) {
 					l := newLab(t, labConfig{})
-					mr, buf := l.mr(1<<18, every), l.mr(8, device.LocalWrite)
+					mr, buf := l.mr(1<<20, every), l.mr(8, device.LocalWrite)
 					var c *conn
 					wr := device.RecvWR{ID: 7, SGE: sge(buf, entry)}
 					if queue == "own" {

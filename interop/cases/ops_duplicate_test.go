@@ -10,41 +10,47 @@ import (
 	"github.com/softnic/softnic/interop/peer"
 )
 
+// was is what the memory holds that atomics work on.
+const was = 0x0102030405060708
+
+// saved is an operation of which the responder keeps the answer.
+type saved struct {
+	name   string
+	f      func(psn uint32, mr *device.MR) *peer.Frame
+	other  func(f *peer.Frame) // other operands
+	answer string
+}
+
+// savedKinds are all of them.
+var savedKinds = []saved{
+	{"compare and swap", func(psn uint32, mr *device.MR) *peer.Frame {
+		return peer.CmpSwap(nicQP, psn, mr.Addr(), mr.RKey(), was, 7)
+	},
+		func(f *peer.Frame) { f.Atomic = peer.AtomicETH{VA: 1, RKey: 2, SwapAdd: 3, Compare: 7} }, fmt.Sprintf("ATOMIC_ACKNOWLEDGE %%06x 1f m%%d orig=%x", was)},
+	{"fetch and add", func(psn uint32, mr *device.MR) *peer.Frame { return peer.FetchAdd(nicQP, psn, mr.Addr(), mr.RKey(), 7) },
+		func(f *peer.Frame) { f.Atomic = peer.AtomicETH{VA: 1, RKey: 2, SwapAdd: 3} }, fmt.Sprintf("ATOMIC_ACKNOWLEDGE %%06x 1f m%%d orig=%x", was)},
+	{"masked compare and swap", func(psn uint32, mr *device.MR) *peer.Frame {
+		return peer.MaskedCmpSwap(nicQP, psn, peer.MaskedETH{VA: mr.Addr(), RKey: mr.RKey(), Swap: 5, SwapMask: 0xFF})
+	}, func(f *peer.Frame) { f.Masked = peer.MaskedETH{} }, fmt.Sprintf("ATOMIC_ACKNOWLEDGE %%06x 1f m%%d orig=%x", was)},
+	{"masked fetch and add", func(psn uint32, mr *device.MR) *peer.Frame {
+		return peer.MaskedFetchAdd(nicQP, psn, mr.Addr(), mr.RKey(), 7, 1<<63)
+	}, func(f *peer.Frame) { f.Atomic = peer.AtomicETH{} }, fmt.Sprintf("ATOMIC_ACKNOWLEDGE %%06x 1f m%%d orig=%x", was)},
+	{"ATOMIC WRITE", func(psn uint32, mr *device.MR) *peer.Frame {
+		return peer.AtomicWrite(nicQP, psn, mr.Addr(), mr.RKey(), []byte("abcdefgh"))
+	}, func(f *peer.Frame) { f.Payload = []byte("ABCDEFGH") }, "READ_RESPONSE_ONLY %06x 1f m%d"},
+	{"FLUSH", func(psn uint32, mr *device.MR) *peer.Frame { return peer.Flush(nicQP, psn, mr.Addr(), mr.RKey(), 8, 1) },
+		func(f *peer.Frame) { f.RETH = peer.RETH{VA: 1, RKey: 2, Len: 3} }, "READ_RESPONSE_ONLY %06x 1f m%d"},
+}
+
 // Duplicates of atomics, ATOMIC WRITEs and FLUSHes: answered with what was saved, and not executed
 // again (roce.md B.5).
 func TestOpsDuplicates(t *testing.T) {
-	const a = 0x0102030405060708
-	type saved struct {
-		name   string
-		f      func(psn uint32, mr *device.MR) *peer.Frame
-		other  func(f *peer.Frame) // other operands
-		answer string
-	}
-	var kinds = []saved{
-		{"compare and swap", func(psn uint32, mr *device.MR) *peer.Frame {
-			return peer.CmpSwap(nicQP, psn, mr.Addr(), mr.RKey(), a, 7)
-		},
-			func(f *peer.Frame) { f.Atomic = peer.AtomicETH{VA: 1, RKey: 2, SwapAdd: 3, Compare: 7} }, fmt.Sprintf("ATOMIC_ACKNOWLEDGE %%06x 1f m%%d orig=%x", a)},
-		{"fetch and add", func(psn uint32, mr *device.MR) *peer.Frame { return peer.FetchAdd(nicQP, psn, mr.Addr(), mr.RKey(), 7) },
-			func(f *peer.Frame) { f.Atomic = peer.AtomicETH{VA: 1, RKey: 2, SwapAdd: 3} }, fmt.Sprintf("ATOMIC_ACKNOWLEDGE %%06x 1f m%%d orig=%x", a)},
-		{"masked compare and swap", func(psn uint32, mr *device.MR) *peer.Frame {
-			return peer.MaskedCmpSwap(nicQP, psn, peer.MaskedETH{VA: mr.Addr(), RKey: mr.RKey(), Swap: 5, SwapMask: 0xFF})
-		}, func(f *peer.Frame) { f.Masked = peer.MaskedETH{} }, fmt.Sprintf("ATOMIC_ACKNOWLEDGE %%06x 1f m%%d orig=%x", a)},
-		{"masked fetch and add", func(psn uint32, mr *device.MR) *peer.Frame {
-			return peer.MaskedFetchAdd(nicQP, psn, mr.Addr(), mr.RKey(), 7, 1<<63)
-		}, func(f *peer.Frame) { f.Atomic = peer.AtomicETH{} }, fmt.Sprintf("ATOMIC_ACKNOWLEDGE %%06x 1f m%%d orig=%x", a)},
-		{"ATOMIC WRITE", func(psn uint32, mr *device.MR) *peer.Frame {
-			return peer.AtomicWrite(nicQP, psn, mr.Addr(), mr.RKey(), []byte("abcdefgh"))
-		}, func(f *peer.Frame) { f.Payload = []byte("ABCDEFGH") }, "READ_RESPONSE_ONLY %06x 1f m%d"},
-		{"FLUSH", func(psn uint32, mr *device.MR) *peer.Frame { return peer.Flush(nicQP, psn, mr.Addr(), mr.RKey(), 8, 1) },
-			func(f *peer.Frame) { f.RETH = peer.RETH{VA: 1, RKey: 2, Len: 3} }, "READ_RESPONSE_ONLY %06x 1f m%d"},
-	}
-	for _, k := range kinds {
+	for _, k := range savedKinds {
 		bubble(t, k.name, func(t *testing.T) {
 			l := newLab(t, labConfig{})
 			c := l.rc(func(o *rcOptions) { allOps(o); o.RQPSN = 0xFFFFFF })
 			mr := l.mr(64, every)
-			setWord(mr, 0, a)
+			setWord(mr, 0, was)
 			c.gets(k.f(0xFFFFFF, mr))
 			l.says(fmt.Sprintf(k.answer, 0xFFFFFF, 1))
 			setWord(mr, 0, 99) // whatever it was: nothing is executed again
@@ -63,7 +69,7 @@ func TestOpsDuplicates(t *testing.T) {
 			l.says(fmt.Sprintf(k.answer, 0xFFFFFF, 2))
 			// Another operation with its PSN is nothing that was saved.
 			c.gets(peer.ReadRequest(nicQP, 0xFFFFFF, mr.Addr(), mr.RKey(), 8))
-			for _, o := range kinds {
+			for _, o := range savedKinds {
 				if o.name != k.name {
 					c.gets(o.f(0xFFFFFF, mr))
 				}
@@ -75,36 +81,6 @@ func TestOpsDuplicates(t *testing.T) {
 			l.events()
 			l.counts("duplicate_request=10")
 		})
-		// The depth: as many as max_dest_rd_atomic are kept, the one before them is silent.
-		for _, depth := range []int{1, 2, 3, 16} {
-			bubble(t, fmt.Sprintf("%s/depth %d", k.name, depth), func(t *testing.T) {
-				l := newLab(t, labConfig{})
-				const start = 0xFFFFFA
-				c := l.rc(func(o *rcOptions) { allOps(o); o.RQPSN, o.Resp = start, depth })
-				attr, _ := c.qp.Query()
-				keeps := attr.MaxDestRdAtomic // rounded up to a power of two
-				mr := l.mr(64, every)
-				const n = 20
-				answer := make([]string, n)
-				for i := range uint32(n) { // through the PSN wrap
-					setWord(mr, 0, a+uint64(i))
-					psn := (start + i) & 0xFFFFFF
-					c.gets(k.f(psn, mr))
-					answer[i] = full(must1(l.take()))
-				}
-				for i := range uint32(n) {
-					c.gets(k.f((start+i)&0xFFFFFF, mr))
-					got := l.take()
-					if int(i) < n-keeps {
-						want(t, fmt.Sprintf("answers to duplicate %d", i), len(got), 0)
-						continue
-					}
-					// The current MSN in place of the one then.
-					want(t, "answer", full(must1(got)), strings.Replace(answer[i], fmt.Sprintf(" m%d", i+1), fmt.Sprintf(" m%d", n), 1))
-				}
-				c.state(device.StateRTS)
-			})
-		}
 	}
 	// Mixed with READs: one depth for all, first in, first out.
 	tick(t, "mixed", func(t *testing.T, l *lab, _ *conn) {
@@ -156,6 +132,130 @@ func TestOpsDuplicates(t *testing.T) {
 	})
 }
 
+// The depth: as many READs, atomics, FLUSHes and ATOMIC WRITEs as max_dest_rd_atomic, rounded up to a power of two, are
+// kept, first in, first out, across the PSN wrap; the one before them is silent (roce.md B.5, design.md 8). A duplicate
+// does not make what it asks for younger.
+func TestOpsReplayDepth(t *testing.T) {
+	type kind struct {
+		psns int // that its answer takes
+		f    func(psn uint32, mr *device.MR) *peer.Frame
+	}
+	const readAt, readLen = 4096, 2500 // of memory that nothing else touches
+	read := kind{3, func(psn uint32, mr *device.MR) *peer.Frame {
+		return peer.ReadRequest(nicQP, psn, mr.Addr()+readAt, mr.RKey(), readLen)
+	}}
+	type sequence struct {
+		name  string
+		kinds []kind // in turn
+		xrc   bool
+	}
+	sequences := []sequence{{"READ of three packets", []kind{read}, true}}
+	mix := sequence{"READs and the others", nil, true}
+	for _, k := range savedKinds {
+		one := kind{1, k.f}
+		masked := strings.HasPrefix(k.name, "masked")
+		sequences = append(sequences, sequence{k.name, []kind{one}, !masked})
+		if !masked {
+			mix.kinds = append(mix.kinds, read, one)
+		}
+	}
+	sequences = append(sequences, mix, sequence{"two READs to an atomic", []kind{read, read, {1, savedKinds[1].f}}, true})
+	for _, typ := range responders {
+		for _, s := range sequences {
+			if typ != device.RC && !s.xrc {
+				continue
+			}
+			for _, v := range []struct{ depth, keeps int }{{1, 1}, {2, 2}, {3, 4}, {16, 16}} {
+				bubble(t, fmt.Sprintf("%v/%s/depth %d", typ, s.name, v.depth), func(t *testing.T) {
+					l := newLab(t, labConfig{})
+					psn := uint32(0xFFFFFA)
+					c := l.responder(typ, func(o *rcOptions) { allOps(o); o.RQPSN, o.Resp = psn, v.depth })
+					attr, _ := c.qp.Query()
+					want(t, "max_dest_rd_atomic", attr.MaxDestRdAtomic, v.keeps)
+					mr := l.mr(8192, every)
+					data := mr.Bytes()[readAt:][:readLen]
+					copy(data, pattern(1, readLen))
+					type done struct {
+						kind
+						psn    uint32
+						answer []string
+						msn    int
+					}
+					var all []done
+					ask := func() {
+						k := s.kinds[len(all)%len(s.kinds)]
+						setWord(mr, 0, was+uint64(len(all)))
+						c.gets(k.f(psn, mr))
+						d := done{k, psn, nil, len(all) + 1}
+						for _, f := range l.take() {
+							d.answer = append(d.answer, full(f))
+						}
+						want(t, "packets of the answer", len(d.answer), k.psns)
+						all = append(all, d)
+						psn = (psn + uint32(k.psns)) & 0xFFFFFF
+					}
+					again := func(d *done, kept bool) {
+						t.Helper()
+						c.gets(d.f(d.psn, mr))
+						got := l.take()
+						if !kept {
+							want(t, fmt.Sprintf("answers to %06x, which is pushed out", d.psn), len(got), 0)
+							return
+						}
+						var s, w []string
+						for i, f := range got {
+							s = append(s, full(f))
+							// The current MSN in place of the one then.
+							w = append(w, strings.Replace(d.answer[i], fmt.Sprintf(" m%d", d.msn), fmt.Sprintf(" m%d", len(all)), 1))
+						}
+						sameList(t, fmt.Sprintf("answer to %06x", d.psn), s, w)
+						if d.psns > 1 { // a READ is read again
+							wantBytes(t, "data", payloads(got), data)
+						}
+					}
+					for range 20 {
+						ask()
+					}
+					setWord(mr, 0, 99)
+					copy(data, pattern(2, readLen))
+					for i := range all {
+						again(&all[i], i >= len(all)-v.keeps)
+					}
+					for i := len(all) - 1; i >= 0; i-- {
+						again(&all[i], i >= len(all)-v.keeps)
+					}
+					want(t, "memory", word(mr, 0), 99)
+					// A READ is resumed anywhere while it is kept, and nowhere afterwards.
+					for i := range all {
+						d := &all[i]
+						if d.psns == 1 {
+							continue
+						}
+						kept := i >= len(all)-v.keeps
+						for k, w := range map[int]string{1: "READ_RESPONSE_FIRST %06x 1f m%d [1024]", 2: "READ_RESPONSE_ONLY %06x 1f m%d [452]"} {
+							at := (d.psn + uint32(k)) & 0xFFFFFF
+							c.gets(peer.ReadRequest(nicQP, at, mr.Addr()+readAt+uint64(k)*1024, mr.RKey(), readLen-uint32(k)*1024))
+							got := l.take()
+							if !kept {
+								want(t, "answers", len(got), 0)
+								continue
+							}
+							want(t, "answer", full(got[0]), fmt.Sprintf(w, at, len(all)))
+							wantBytes(t, "data", payloads(got), data[k*1024:])
+						}
+					}
+					// One more pushes one out.
+					ask()
+					again(&all[len(all)-1-v.keeps], false)
+					again(&all[len(all)-v.keeps], true)
+					c.state(device.StateRTS)
+					l.events()
+				})
+			}
+		}
+	}
+}
+
 // must1 is the one frame that there is.
 func must1(l []*peer.Frame) *peer.Frame {
 	if len(l) != 1 {
@@ -177,11 +277,15 @@ func TestOpsRetransmission(t *testing.T) {
 			frame: "READ_REQUEST %06x ar va=10000+8 key=abcd", reply: func(psn, msn uint32) *peer.Frame {
 				return peer.ReadRespOnly(nicQP, psn, msn, []byte("\x11\x22\x33\x44\x55\x66\x77\x88"))
 			}})
-	for _, a := range requests {
+	for i := range 2 * len(requests) {
+		typ, a := requesters[i%2], requests[i/2]
+		if typ != device.RC && a.wr.Op.IsMasked() {
+			continue
+		}
 		for _, trigger := range []string{"timeout", "sequence NAK", "implied NAK", "RNR in front of it", "RNR of it"} {
-			bubble(t, a.name+"/"+trigger, func(t *testing.T) {
+			bubble(t, fmt.Sprintf("%v/%s/%s", typ, a.name, trigger), func(t *testing.T) {
 				l := newLab(t, labConfig{})
-				c := l.rc(func(o *rcOptions) { o.SQPSN = 0xFFFFFE })
+				c := l.requester(typ, func(o *rcOptions) { o.SQPSN = 0xFFFFFE })
 				mr := l.mr(64, device.LocalWrite)
 				c.send(mr, 1)
 				c.post(a.request(mr, 8))

@@ -2,6 +2,7 @@ package cases
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -10,20 +11,38 @@ import (
 )
 
 // Fence: a SEND behind an atomic, READ, FLUSH or ATOMIC WRITE waits for it with the flag, and does
-// not without (roce.md B.3).
+// not without (roce.md B.3); on RC and on XRC.
 func TestOpsFence(t *testing.T) {
+	read := func(psn, msn uint32) *peer.Frame { return peer.ReadRespOnly(nicQP, psn, msn, make([]byte, 8)) }
+	const readFrame = "READ_REQUEST %06x ar va=10000+8 key=abcd"
 	requests := append([]ask{}, asks...)
-	requests = append(requests, ask{name: "READ", takes: true, len: 8, wr: device.SendWR{Op: device.OpRead, RemoteAddr: remoteVA, RKey: remoteKey}, op: "RDMA_READ",
-		frame: "READ_REQUEST %06x ar va=10000+8 key=abcd", reply: func(psn, msn uint32) *peer.Frame {
-			return peer.ReadRespOnly(nicQP, psn, msn, make([]byte, 8))
-		}})
-	for _, a := range requests {
-		bubble(t, a.name, func(t *testing.T) {
+	requests = append(requests,
+		ask{name: "READ", takes: true, len: 8, wr: device.SendWR{Op: device.OpRead, RemoteAddr: remoteVA, RKey: remoteKey}, op: "RDMA_READ", frame: readFrame, reply: read},
+		ask{name: "READ with invalidate", len: 8, wr: device.SendWR{Op: device.OpReadInv, RemoteAddr: remoteVA, RKey: remoteKey}, op: "RDMA_READ", frame: readFrame, reply: read})
+	for i := range 2 * len(requests) {
+		typ, a := requesters[i%2], requests[i/2]
+		if typ != device.RC && a.wr.Op.IsMasked() {
+			continue
+		}
+		bubble(t, fmt.Sprintf("%v/%s", typ, a.name), func(t *testing.T) {
 			l := newLab(t, labConfig{})
-			c := l.rc(nil)
+			c := l.requester(typ, nil)
 			mr := l.mr(64, device.LocalWrite)
-			wr := a.request(mr, 8)
-			c.post(wr)
+			request := func() device.SendWR { return a.request(mr, 8) }
+			if a.wr.Op == device.OpReadInv { // each takes the key of a region away
+				var keys []uint32
+				for range 3 {
+					_, key := c.fast(make([]byte, 8), device.LocalWrite)
+					keys = append(keys, key)
+				}
+				request = func() device.SendWR {
+					wr := a.wr
+					wr.SGE = []device.SGE{{Addr: remoteVA, Length: 8, LKey: keys[0]}}
+					keys = keys[1:]
+					return wr
+				}
+			}
+			c.post(request())
 			c.send(mr, 1)
 			l.says(fmt.Sprintf(a.frame, 0x100), "SEND_ONLY 000101 ar [1]")
 			c.post(device.SendWR{Op: device.OpSend, SGE: sge(mr, 2), Flags: device.Fence})
@@ -39,9 +58,11 @@ func TestOpsFence(t *testing.T) {
 			c.gets(ack(0x103, 4))
 			c.sent("2 SUCCESS SEND 1", "3 SUCCESS SEND 2", "4 SUCCESS SEND 3")
 			// A fenced one of its own kind, and a fenced local request.
-			wr.Flags |= device.Fence
-			c.post(wr)
-			c.post(wr)
+			for range 2 {
+				wr := request()
+				wr.Flags |= device.Fence
+				c.post(wr)
+			}
 			w := must(l.pd.AllocMW(device.MW2B))
 			b := bindOf(w, l.mr(8, every), 0, 8, device.RemoteRead)
 			b.Flags = device.Fence
@@ -68,10 +89,15 @@ func TestOpsFence(t *testing.T) {
 
 // Initiator depth: READs, atomics, FLUSHes and ATOMIC WRITEs share it (case 17).
 func TestOpsInitiatorDepth(t *testing.T) {
-	for _, depth := range []int{1, 3} {
-		bubble(t, fmt.Sprint(depth), func(t *testing.T) {
+	for i := range 2 * 2 {
+		typ, depth := requesters[i%2], []int{1, 3}[i/2] // 3 stays 3: the initiator's is kept exactly (design.md 8)
+		bubble(t, fmt.Sprintf("%v/%d", typ, depth), func(t *testing.T) {
+			asks := slices.Clone(asks)
+			if typ != device.RC {
+				asks = slices.DeleteFunc(asks, func(a ask) bool { return a.wr.Op.IsMasked() })
+			}
 			l := newLab(t, labConfig{})
-			c := l.rc(func(o *rcOptions) { o.Init = depth })
+			c := l.requester(typ, func(o *rcOptions) { o.Init = depth })
 			mr := l.mr(1024, device.LocalWrite)
 			var replies []func(psn, msn uint32) *peer.Frame
 			var wants []string

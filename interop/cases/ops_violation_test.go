@@ -2,6 +2,7 @@ package cases
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -87,26 +88,28 @@ func TestOpsViolations(t *testing.T) {
 		{name: "payload of 4 bytes more", frame: payload(4, false), nak: 0x61, event: "QP_REQ_ERR"},
 		{name: "pad", frame: payload(0, true), nak: 0x61, event: "QP_REQ_ERR"},
 	} {
-		for _, a := range askFrames {
-			if a.name == "FLUSH" && v.flush < 0 {
-				continue
-			}
-			bubble(t, v.name+"/"+a.name, func(t *testing.T) {
-				l := newLab(t, labConfig{})
-				c := l.rc(func(o *rcOptions) {
-					allOps(o)
-					if v.qp != nil {
-						v.qp(o, a.right)
-					}
+		for _, typ := range responders {
+			for _, a := range askFrames {
+				if a.name == "FLUSH" && v.flush < 0 || typ != device.RC && strings.HasPrefix(a.name, "masked") {
+					continue
+				}
+				bubble(t, fmt.Sprintf("%v/%s/%s", typ, v.name, a.name), func(t *testing.T) {
+					l := newLab(t, labConfig{})
+					c := l.responder(typ, func(o *rcOptions) {
+						allOps(o)
+						if v.qp != nil {
+							v.qp(o, a.right)
+						}
+					})
+					c.recv(1, nil, 0)
+					c.gets(v.frame(l, a.right, a.f))
+					l.says(fmt.Sprintf("ACKNOWLEDGE 000200 %02x m0", v.nak))
+					c.state(device.StateErr)
+					l.events(v.event)
+					c.flushed("", 1)
+					l.counts("drop_bad-request=1", "rx_atomic_requests=0")
 				})
-				c.recv(1, nil, 0)
-				c.gets(v.frame(l, a.right, a.f))
-				l.says(fmt.Sprintf("ACKNOWLEDGE 000200 %02x m0", v.nak))
-				c.state(device.StateErr)
-				l.events(v.event)
-				c.received("1 WR_FLUSH_ERR")
-				l.counts("drop_bad-request=1", "rx_atomic_requests=0")
-			})
+			}
 		}
 	}
 	// PERSISTENT is a right of its own.
@@ -118,24 +121,33 @@ func TestOpsViolations(t *testing.T) {
 		{1, device.FlushPersistent, "61"}, {2, device.FlushGlobal, "61"}, {3, device.FlushGlobal, "61"}, {3, device.FlushPersistent, "61"},
 		{2, everyQP, "62"}, {3, everyQP, "62"}, // the region has only the global one
 	} {
-		bubble(t, fmt.Sprintf("FLUSH type %d with rights %x", v.plt, int(v.access)), func(t *testing.T) {
-			l := newLab(t, labConfig{})
-			c := l.rc(func(o *rcOptions) { o.Access = v.access })
-			m := l.mr(64, every)
-			c.gets(peer.Flush(nicQP, 0x200, m.Addr(), m.RKey(), 8, v.plt))
-			l.says("ACKNOWLEDGE 000200 " + v.nak + " m0")
-		})
+		for _, typ := range responders {
+			bubble(t, fmt.Sprintf("%v/FLUSH type %d with rights %x", typ, v.plt, int(v.access)), func(t *testing.T) {
+				l := newLab(t, labConfig{})
+				c := l.responder(typ, func(o *rcOptions) { o.Access = v.access })
+				m := l.mr(64, every)
+				c.gets(peer.Flush(nicQP, 0x200, m.Addr(), m.RKey(), 8, v.plt))
+				l.says("ACKNOWLEDGE 000200 " + v.nak + " m0")
+			})
+		}
 	}
 	// They begin no message inside another.
-	for _, a := range askFrames {
-		tick(t, "inside a SEND/"+a.name, func(t *testing.T, l *lab, c *conn) {
-			m := l.mr(2048, every)
-			c.recv(1, m, 2048)
-			c.gets(peer.SendFirst(nicQP, 0x200, make([]byte, 1024)), a.f(0x201, m.Addr(), m.RKey()))
-			l.says("ACKNOWLEDGE 000201 61 m0")
-			c.received("1 REM_INV_REQ_ERR")
-			l.events()
-		})
+	for _, typ := range responders {
+		for _, a := range askFrames {
+			if typ != device.RC && strings.HasPrefix(a.name, "masked") {
+				continue
+			}
+			bubble(t, fmt.Sprintf("%v/inside a SEND/%s", typ, a.name), func(t *testing.T) {
+				l := newLab(t, labConfig{})
+				c := l.responder(typ, allOps)
+				m := l.mr(2048, every)
+				c.recv(1, m, 2048)
+				c.gets(peer.SendFirst(nicQP, 0x200, make([]byte, 1024)), a.f(0x201, m.Addr(), m.RKey()))
+				l.says("ACKNOWLEDGE 000201 61 m0")
+				c.received("1 REM_INV_REQ_ERR")
+				l.events()
+			})
+		}
 	}
 }
 
@@ -275,33 +287,48 @@ func TestOpsRequesterStatus(t *testing.T) {
 }
 
 // Case 27: the answer cannot be stored. The remote side was executed once; the request fails with
-// LOC_PROT_ERR.
+// LOC_PROT_ERR, and outside of what is registered nothing is stored.
 func TestCase27_ResultNotWritable(t *testing.T) {
+	// mid registers the 64 bytes in the middle of a buffer.
+	mid := func(pd *device.PD, b []byte, a device.Access) *device.MR { return must(pd.RegMR(b[64:128:128], a)) }
+	requests := append([]ask{}, asks...)
+	requests = append(requests, ask{name: "READ", takes: true, wr: device.SendWR{Op: device.OpRead, RemoteAddr: remoteVA, RKey: remoteKey},
+		frame: "READ_REQUEST %06x ar va=10000+8 key=abcd", reply: func(psn, msn uint32) *peer.Frame { return peer.ReadRespOnly(nicQP, psn, msn, filled(0xEE, 8)) }})
 	for _, v := range []struct {
-		name string
-		sge  func(l *lab) []device.SGE
+		name    string
+		sge     func(l *lab, b []byte) []device.SGE
+		partial bool // a part that lies in the region may be stored
 	}{
-		{"key that does not exist", func(l *lab) []device.SGE { return []device.SGE{{Addr: l.mr(64, all).Addr(), Length: 8, LKey: 1}} }},
-		{"no local write", func(l *lab) []device.SGE { return sge(l.mr(64, device.RemoteRead), 8) }},
-		{"range", func(l *lab) []device.SGE { return []device.SGE{l.mr(64, all).SGE(60, 8)} }},
-		{"second entry out of range", func(l *lab) []device.SGE { m := l.mr(64, all); return []device.SGE{m.SGE(0, 4), m.SGE(62, 4)} }},
-		{"another protection domain", func(l *lab) []device.SGE {
-			return sge(must(must(l.ctx.AllocPD()).RegMR(make([]byte, 64), all)), 8)
-		}},
-		{"R_Key", func(l *lab) []device.SGE {
-			m := l.mr(64, all)
+		{"key that does not exist", func(l *lab, b []byte) []device.SGE {
+			return []device.SGE{{Addr: mid(l.pd, b, all).Addr(), Length: 8, LKey: 1}}
+		}, false},
+		{"no local write", func(l *lab, b []byte) []device.SGE { return sge(mid(l.pd, b, device.RemoteRead), 8) }, false},
+		{"range", func(l *lab, b []byte) []device.SGE { return []device.SGE{mid(l.pd, b, all).SGE(60, 8)} }, true},
+		{"before the region", func(l *lab, b []byte) []device.SGE { return []device.SGE{mid(l.pd, b, all).SGE(-4, 8)} }, true},
+		{"second entry out of range", func(l *lab, b []byte) []device.SGE {
+			m := mid(l.pd, b, all)
+			return []device.SGE{m.SGE(0, 4), m.SGE(62, 4)}
+		}, true},
+		{"second entry behind", func(l *lab, b []byte) []device.SGE {
+			m := mid(l.pd, b, all)
+			return []device.SGE{m.SGE(0, 4), m.SGE(64, 4)}
+		}, true},
+		{"another protection domain", func(l *lab, b []byte) []device.SGE { return sge(mid(must(l.ctx.AllocPD()), b, all), 8) }, false},
+		{"R_Key", func(l *lab, b []byte) []device.SGE {
+			m := mid(l.pd, b, all)
 			return []device.SGE{{Addr: m.Addr(), Length: 8, LKey: m.RKey()}}
-		}},
+		}, false},
 	} {
-		for _, a := range asks {
+		for _, a := range requests {
 			if !a.takes {
 				continue
 			}
 			bubble(t, v.name+"/"+a.name, func(t *testing.T) {
 				l := newLab(t, labConfig{})
 				c := l.rc(nil)
+				buf := filled(0x55, 192)
 				wr := a.wr
-				wr.SGE = v.sge(l)
+				wr.SGE = v.sge(l, buf)
 				c.post(wr)
 				c.send(l.mr(8, 0), 1)
 				l.says(fmt.Sprintf(a.frame, 0x100), "SEND_ONLY 000101 ar [1]")
@@ -309,7 +336,66 @@ func TestCase27_ResultNotWritable(t *testing.T) {
 				c.sent("1 LOC_PROT_ERR", "2 WR_FLUSH_ERR")
 				c.state(device.StateErr)
 				l.events()
-				l.says()
+				l.says() // nor is it asked for again
+				wantBytes(t, "memory before", buf[:64], filled(0x55, 64))
+				wantBytes(t, "memory behind", buf[128:], filled(0x55, 64))
+				if !v.partial {
+					wantBytes(t, "memory", buf[64:128], filled(0x55, 64))
+				}
+			})
+		}
+	}
+	// A READ of several packets: what is behind the region is not touched by any of them.
+	for _, typ := range requesters {
+		bubble(t, fmt.Sprintf("%v/READ of three packets, second entry out of range", typ), func(t *testing.T) {
+			l := newLab(t, labConfig{})
+			c := l.requester(typ, nil)
+			buf := filled(0x55, 8192)
+			m := must(l.pd.RegMR(buf[1024:4096:4096], device.LocalWrite))
+			c.post(device.SendWR{Op: device.OpRead, SGE: []device.SGE{m.SGE(0, 1500), m.SGE(2072, 1500)}, RemoteAddr: remoteVA, RKey: remoteKey})
+			l.take()
+			c.gets(readAnswer(0x100, 1, 1024, filled(0xEE, 3000))...)
+			c.sent("1 LOC_PROT_ERR")
+			c.state(device.StateErr)
+			wantBytes(t, "memory before", buf[:1024], filled(0x55, 1024))
+			wantBytes(t, "memory behind", buf[4096:], filled(0x55, 4096))
+			l.says()
+			l.events()
+		})
+	}
+	// Between two devices: the remote word has changed once, also when the answer was lost once, and the other end has heard
+	// of no error.
+	for _, typ := range requesters {
+		for _, rule := range []string{"", "tx opcode=ATOMIC_ACKNOWLEDGE round=1 drop"} {
+			bubble(t, fmt.Sprintf("%v/remote changed once, %q", typ, rule), func(t *testing.T) {
+				cfg := netConfig{pairs: []device.QPType{typ}}
+				if rule != "" {
+					cfg.rules[1] = []string{rule}
+				}
+				n := newNet(t, cfg)
+				a, b := n.q[0][0], n.q[0][1]
+				setWord(b.mr, 64, was)
+				wr := device.SendWR{ID: 1, Op: device.OpFetchAdd, CompareAdd: 5, RemoteAddr: b.mr.Addr() + 64, RKey: b.mr.RKey(),
+					SGE: []device.SGE{{Addr: a.mr.Addr(), Length: 8, LKey: a.mr.LKey() ^ 0x100}}}
+				if typ == device.XRCIni {
+					wr.SRQN = b.srq.Num()
+				}
+				if err := a.qp.PostSend(&wr); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(time.Second)
+				sameList(t, "completions", briefWC(drain(a.scq)), []string{"1 LOC_PROT_ERR"})
+				want(t, "remote", word(b.mr, 64), was+5)
+				for _, v := range b.dev.dev.Statistics() {
+					if v.Name == "duplicate_request" {
+						want(t, v.Name, v.Value, uint64(len(cfg.rules[1])))
+					}
+				}
+				want(t, "requester", a.qp.State(), device.StateErr)
+				want(t, "responder", b.in.State(), device.StateRTS)
+				if e, ok := b.ctx.TryAsyncEvent(); ok {
+					t.Errorf("event %v", e.Type)
+				}
 			})
 		}
 	}

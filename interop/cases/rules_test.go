@@ -35,6 +35,8 @@ type taped struct {
 	fate  rules.Fate
 	fault wire.Fault
 	note  string
+	cause wire.Cause // why it was sent
+	round int        // how often before
 }
 
 // sink is the tape as the port of a host sees it.
@@ -44,7 +46,7 @@ type sink struct {
 }
 
 func (s sink) Capture(r *link.Record) {
-	x := taped{host: s.host, bytes: r.AppendTo(nil), when: r.When, dir: rules.Tx, fault: r.Fault, note: r.Note}
+	x := taped{host: s.host, bytes: r.AppendTo(nil), when: r.When, dir: rules.Tx, fault: r.Fault, note: r.Note, cause: r.Cause, round: r.Round}
 	if r.Dir == link.Rx {
 		x.dir = rules.Rx
 	}
@@ -91,7 +93,7 @@ func judge(o rules.Options, l []taped) *rules.Checker {
 		if f == wire.OK {
 			f = x.fault
 		}
-		c.Add(&rules.Packet{Number: uint64(i + 1), Time: x.when.UnixNano(), Dir: x.dir, Iface: x.host, Fate: x.fate, Fault: f, View: &v})
+		c.Add(&rules.Packet{Number: uint64(i + 1), Time: x.when.UnixNano(), Dir: x.dir, Iface: x.host, Fate: x.fate, Fault: f, Round: x.round, View: &v})
 	}
 	return c
 }

@@ -142,7 +142,7 @@ func TestUCRequester(t *testing.T) {
 		c := l.uc(nil)
 		mr := l.mr(64, every)
 		for _, op := range []device.WROp{device.OpRead, device.OpReadInv, device.OpCompareSwap, device.OpFetchAdd, device.OpMaskedCompareSwap,
-			device.OpMaskedFetchAdd, device.OpAtomicWrite, device.OpFlush, device.OpSendInv, device.OpLocalInv, device.OpRegMR, device.OpBindMW} {
+			device.OpMaskedFetchAdd, device.OpAtomicWrite, device.OpFlush, device.OpSendInv} {
 			c.refused(device.SendWR{Op: op, SGE: sge(mr, 8)})
 		}
 	})

@@ -215,16 +215,7 @@ func (r *requester) local(w *wqe) bool {
 	if r.fenced(w) || w.wr.Op == transport.OpLocalInv && r.cur != r.oldest() {
 		return false
 	}
-	ok := false
-	switch w.wr.Op {
-	case transport.OpLocalInv:
-		ok = r.m.Host.Invalidate(w.wr.Imm, false)
-	case transport.OpBindMW:
-		ok = r.m.Host.Bind(&w.wr.Bind)
-	case transport.OpRegMR:
-		ok = r.m.Host.Register(&w.wr.Reg)
-	}
-	if !ok {
+	if !transport.ExecuteLocal(r.m.Host, &w.wr) {
 		w.status = transport.StatusMWBind
 		return true // send sees the status
 	}

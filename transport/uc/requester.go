@@ -60,14 +60,24 @@ func (r *requester) send() {
 		if q == nil {
 			return
 		}
-		if q.status == transport.StatusSuccess {
+		local := q.wr.Op.IsLocal()
+		switch {
+		case q.status != transport.StatusSuccess:
+		case local:
+			if r.complete(); q.wr.Op == transport.OpLocalInv && r.n > 1 {
+				return // those before it have not left
+			}
+			if !transport.ExecuteLocal(r.m.Host, &q.wr) {
+				q.status = transport.StatusMWBind
+			}
+		default:
 			q.status = r.emit(q)
 		}
 		if q.status != transport.StatusSuccess {
 			r.fail(q)
 			return
 		}
-		if r.off++; r.off == q.packets {
+		if r.off++; r.off == q.packets || local {
 			q.done = true
 		}
 	}

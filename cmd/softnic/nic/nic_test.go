@@ -4,11 +4,14 @@ import (
 	"errors"
 	"io"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/softnic/softnic/interop/peer"
 	"github.com/softnic/softnic/link"
 	"github.com/softnic/softnic/link/pipe"
 )
@@ -61,6 +64,53 @@ func TestOpen(t *testing.T) {
 	for file, want := range map[string]string{f.Capture: "\x0a\x0d\x0d\x0a", f.PacketLog: `{"addr":["127.0.0.1"]}`} {
 		if b, err := os.ReadFile(file); err != nil || !strings.HasPrefix(string(b), want) {
 			t.Errorf("%s: %v, %.40q", file, err, b)
+		}
+	}
+}
+
+// A FLUSH with the ICRC that kernel rxe puts on it is refused for its ICRC, or with the quirk for what is in it.
+func TestQuirk(t *testing.T) {
+	for _, c := range []struct {
+		quirks []string
+		drop   string
+	}{{nil, "drop_icrc"}, {QuirkNames(), "drop_no-qp"}} {
+		f := Flags{UDP: freePort(t), Quirks: c.quirks}
+		n, err := f.Open(io.Discard)
+		if err != nil {
+			t.Fatal(err)
+		}
+		to := netip.MustParseAddrPort(f.UDP)
+		conn, err := net.DialUDP("udp4", nil, net.UDPAddrFromAddrPort(to))
+		if err != nil {
+			t.Fatal(err)
+		}
+		from := conn.LocalAddr().(*net.UDPAddr).AddrPort()
+		flush := peer.Flush(0x777, 0x65, 0x10008, 0x77, 0x123, 1)
+		flush.Src, flush.Dst, flush.SrcPort, flush.DstPort = from.Addr(), to.Addr(), from.Port(), to.Port()
+		b := flush.Marshal()
+		b = b[:len(b)-4]
+		icrc := peer.RxeFlushICRC(b)
+		if _, err := conn.Write(append(b, icrc[:]...)[28:]); err != nil {
+			t.Fatal(err)
+		}
+		count := func(name string) (v uint64) {
+			for _, x := range n.Device.Statistics() {
+				if x.Name == name {
+					v = x.Value
+				}
+			}
+			return v
+		}
+		deadline := time.Now().Add(10 * time.Second)
+		for count(c.drop) == 0 && time.Now().Before(deadline) {
+			time.Sleep(time.Millisecond)
+		}
+		if count(c.drop) != 1 {
+			t.Errorf("quirks %v: no %s: %v", c.quirks, c.drop, n.Device.Statistics())
+		}
+		conn.Close()
+		if _, err := n.Close(); err != nil {
+			t.Error(err)
 		}
 	}
 }
