@@ -162,13 +162,19 @@ summary() {
 	[ "$failed" = 0 ] && [ "$skipped" = 0 ] && [ "$passed" -gt 0 ]
 }
 
-# judge_captures looks at what is in the job directory.
+# judge_captures looks at what is in the job directory, and has the judge make a capture of its own where that is wanted.
 judge_captures() {
 	compgen -G "interop/judge/*_test.go" >/dev/null || return 0
-	[ "$pattern" = . ] || find "$job" -name '*.pcap*' | grep -q . || return 0
+	local tests=() judge_rc=0
+	if [ "$pattern" = . ] || find "$job" -name '*.pcap*' | grep -q .; then
+		tests+=(TestJob)
+	fi
+	if go test -list "${pattern%%/*}" ./interop/judge | grep -x TestEveryOpcode >/dev/null; then
+		tests+=(TestEveryOpcode)
+	fi
+	[ ${#tests[@]} -gt 0 ] || return 0
 	echo "interop: judging the captures"
-	local judge_rc=0
-	SOFTNIC_JOB=$job go test -count=1 -v -run '^TestJob$' ./interop/judge >"$job/judge.log" 2>&1 || judge_rc=$?
+	SOFTNIC_JOB=$job go test -count=1 -v -run "^($(IFS='|' && echo "${tests[*]}"))\$" ./interop/judge >"$job/judge.log" 2>&1 || judge_rc=$?
 	cat "$job/judge.log"
 	results+=("$job/judge.log")
 	if [ "$judge_rc" != 0 ] && [ "$(count FAIL "$job/judge.log")" = 0 ]; then

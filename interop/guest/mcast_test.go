@@ -10,10 +10,13 @@ import (
 	"github.com/softnic/softnic/device"
 )
 
+// groupText is a group as the script takes it.
+func groupText(group netip.Addr) string { return netip.AddrFrom16(group.As16()).StringExpanded() }
+
 // MCast attaches a queue pair to a group, or detaches it.
 func (q *verbsQP) MCast(group netip.Addr, attach bool) {
 	q.v.p.t.Helper()
-	q.v.call(nil, "mcast", args{"qp": q.ID, "group": netip.AddrFrom16(group.As16()).StringExpanded(), "attach": attach})
+	q.v.call(nil, "mcast", args{"qp": q.ID, "group": groupText(group), "attach": attach})
 }
 
 // TestMulticast sends datagrams to groups between softnic on a TAP and the kernel's device, both ways, IPv4 and IPv6,
@@ -43,7 +46,7 @@ func TestMulticast(t *testing.T) {
 
 		// To two of the kernel's queue pairs.
 		heard := []*verbsQP{v.CreateQP("UD"), v.CreateQP("UD")}
-		v.call(nil, "join", args{"group": netip.AddrFrom16(toRxe.As16()).StringExpanded(), "netdev": "sn0"})
+		v.call(nil, "join", args{"group": groupText(toRxe), "netdev": "sn0"})
 		for _, h := range heard {
 			h.Datagrams(qkey, 0)
 			h.MCast(toRxe, true)

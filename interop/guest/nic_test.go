@@ -35,6 +35,12 @@ type nic struct {
 // and to the sinks.
 func openNIC(t testing.TB, ep link.Endpoint, name string, sinks ...link.Sink) *nic {
 	t.Helper()
+	return openNICWith(t, ep, name, link.PortOptions{}, sinks...)
+}
+
+// openNICWith is openNIC with options for the port; its capture is set here.
+func openNICWith(t testing.TB, ep link.Endpoint, name string, o link.PortOptions, sinks ...link.Sink) *nic {
+	t.Helper()
 	must := func(err error) {
 		t.Helper()
 		if err != nil {
@@ -46,7 +52,8 @@ func openNIC(t testing.TB, ep link.Endpoint, name string, sinks ...link.Sink) *n
 	log, err := record.NewLog(f, ep.Info())
 	must(err)
 	n := &nic{t: t}
-	n.dev, err = device.Open(ep, device.Options{Link: link.PortOptions{Capture: record.NewTee(append(sinks, log)...)}})
+	o.Capture = record.NewTee(append(sinks, log)...)
+	n.dev, err = device.Open(ep, device.Options{Link: o})
 	must(err)
 	t.Cleanup(func() {
 		must(n.dev.Close())
@@ -64,6 +71,12 @@ func openNIC(t testing.TB, ep link.Endpoint, name string, sinks ...link.Sink) *n
 // openTap makes a softnic on a TAP, with the kernel's rxe on the other side of it.
 func openTap(t testing.TB, mtu int, name string, sinks ...link.Sink) (*nic, rxe) {
 	t.Helper()
+	return openTapWith(t, mtu, name, link.PortOptions{}, sinks...)
+}
+
+// openTapWith is openTap with options for the port.
+func openTapWith(t testing.TB, mtu int, name string, o link.PortOptions, sinks ...link.Sink) (*nic, rxe) {
+	t.Helper()
 	ep, err := tap.Open(tap.Config{
 		Name: "sn0", MTU: mtu,
 		Addrs:     []netip.Prefix{netip.MustParsePrefix("10.8.0.2/24"), netip.MustParsePrefix("fd00:8::2/64")},
@@ -72,7 +85,7 @@ func openTap(t testing.TB, mtu int, name string, sinks ...link.Sink) (*nic, rxe)
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := openNIC(t, ep, name, sinks...)
+	n := openNICWith(t, ep, name, o, sinks...)
 	return n, addRxe(t, "rxe0", "sn0")
 }
 

@@ -151,7 +151,7 @@ func (n *nic) noDrops(t testing.TB) {
 // a wrong Q_Key, and too long for the receive.
 func TestOpsUD(t *testing.T) {
 	needGuest(t)
-	const qkey, grh = 0x11111111, 40
+	const qkey, grh = opsQKey, 40
 	l := newOps(t, "ud.pcap")
 	p := l.connect(opsConn{typ: device.UD})
 	p.each(t, func(t *testing.T, from, to opsEnd) {

@@ -5,6 +5,7 @@ package guest
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -289,6 +290,71 @@ func TestOpsDeviations(t *testing.T) {
 			failure := s.lab.nic.try(nil, "modify", args{"qp": s.q.ID, "state": "", "attrs": args{"path_mtu": 1}})
 			return failure.Error == "", failure
 		}},
+		{"cur-state", func(s *scripted) (bool, any) { // S13
+			s.q = s.lab.nic.CreateQP("RC")
+			s.q.Modify("INIT", args{"pkey_index": 0, "port_num": 1, "qp_access_flags": accessAll})
+			failure := s.lab.nic.try(nil, "modify", args{"qp": s.q.ID, "state": "RTS", "attrs": args{"cur_qp_state": "RTR",
+				"sq_psn": rxePSN, "max_rd_atomic": 4, "timeout": 14, "retry_cnt": 7, "rnr_retry": 7}})
+			state := s.q.State()
+			return failure.Error == "" && state == "RTS", fmt.Sprint(failure, state)
+		}},
+		{"last-wqe-repeated", func(s *scripted) (bool, any) { // S12
+			var srq struct{ ID int }
+			s.lab.nic.call(&srq, "create_srq", args{"depth": 8})
+			s.q = &verbsQP{v: s.lab.nic}
+			s.lab.nic.call(s.q, "create_qp", args{"type": "RC", "depth": 64, "sig_all": true, "srq": srq.ID})
+			s.q.Connect(connection{SGIDIndex: s.lab.ips[0].gidIndex, DGID: s.lab.ips[0].remote, QPN: scriptQPN, RecvPSN: scriptPSN, MaxRdAtomic: 4, MinRNRTimer: 12})
+			s.events() // nobody's
+			s.q.Modify("ERR", nil)
+			said := [][]int{s.events()}
+			for i := range 3 {
+				s.p.Send(s.t, peer.SendOnly(s.q.QPN, scriptPSN+uint32(i), []byte("nobody takes it")))
+				said = append(said, s.events())
+			}
+			s.q.Modify("ERR", nil)
+			said = append(said, s.events())
+			s.q.Destroy()
+			s.q = nil
+			s.lab.nic.call(nil, "destroy", args{"id": srq.ID})
+			return !slices.ContainsFunc(said, func(l []int) bool { return !slices.Equal(l, []int{eventLastWQE}) }), said
+		}},
+		{"events-missing", func(s *scripted) (bool, any) { // B.12
+			s.events()
+			var said [][]int
+			// COMM_EST: a packet comes while the queue pair is in RTR.
+			s.q = s.lab.nic.CreateQP("RC")
+			s.q.Modify("INIT", args{"pkey_index": 0, "port_num": 1, "qp_access_flags": accessAll})
+			s.q.Modify("RTR", args{"ah_attr": ahAttr(s.lab.ips[0].gidIndex, s.lab.ips[0].remote, 0), "path_mtu": enumMTU1024, "dest_qp_num": scriptQPN,
+				"rq_psn": scriptPSN, "max_dest_rd_atomic": 4, "min_rnr_timer": 12})
+			s.q.PostRecv(1, s.mr, 0, 100)
+			s.p.Send(s.t, peer.SendOnly(s.q.QPN, scriptPSN, []byte("established")))
+			s.p.Expect(s.t, peer.WantAck(scriptPSN))
+			said = append(said, s.events())
+			s.q.Destroy()
+			// QP_ACCESS_ERR, QP_REQ_ERR, QP_FATAL.
+			for _, c := range []struct {
+				frame *peer.Frame
+				lkey  uint32 // of the receive
+				nak   peer.Syndrome
+			}{
+				{peer.WriteOnly(0, scriptPSN, s.mr.Addr, s.mr.RKey^0x100, []byte("x")), s.mr.LKey, peer.SynNakAccess},
+				{peer.NewFrame(peer.OpSendLast, 0, scriptPSN), s.mr.LKey, peer.SynNakInvalid},
+				{peer.SendOnly(0, scriptPSN, []byte("x")), s.mr.LKey ^ 0x100, peer.SynNakOperation},
+			} {
+				s.rc(nil)
+				s.lab.nic.call(nil, "post_recv", args{"qp": s.q.ID, "wr_id": 1, "mr": s.mr.ID, "offset": 0, "length": 100, "lkey": c.lkey})
+				c.frame.DestQP, c.frame.AckReq = s.q.QPN, true
+				s.p.Send(s.t, c.frame)
+				s.p.Expect(s.t, peer.WantNak(scriptPSN, c.nak))
+				said = append(said, s.events())
+				if state := s.q.State(); state != "ERR" {
+					s.t.Errorf("after %v the queue pair is in %s", c.frame, state)
+				}
+				s.q.Destroy()
+			}
+			s.q = nil
+			return !slices.ContainsFunc(said, func(l []int) bool { return len(l) > 0 }), said
+		}},
 		{"solicited-error", func(s *scripted) (bool, any) { // C15
 			s.q = s.lab.nic.CreateEventQP("RC")
 			s.q.Connect(connection{SGIDIndex: s.lab.ips[0].gidIndex, DGID: s.lab.ips[0].remote, QPN: scriptQPN, RecvPSN: scriptPSN, MaxRdAtomic: 4, MinRNRTimer: 12})
@@ -324,9 +390,20 @@ func TestOpsDeviations(t *testing.T) {
 			s.frames(time.Millisecond) // what was left of the last one
 			still, saw := c.f(s)
 			deviation(t, c.row, still, "%v", saw)
-			s.q.Destroy()
+			if s.q != nil {
+				s.q.Destroy()
+			}
 		})
 	}
+}
+
+// eventLastWQE is IBV_EVENT_QP_LAST_WQE_REACHED.
+const eventLastWQE = 16
+
+// events are the asynchronous events of a while.
+func (s *scripted) events() []int {
+	s.t.Helper()
+	return s.lab.nic.AsyncEvents(10, 100*time.Millisecond)
 }
 
 // datagrams sends datagrams with hop limit 5 from a queue pair whose Q_Key is 0x1111, and returns what leaves.

@@ -17,6 +17,7 @@ import (
 	"github.com/softnic/softnic/device"
 	"github.com/softnic/softnic/link"
 	"github.com/softnic/softnic/trace/rules"
+	"github.com/softnic/softnic/transport"
 	"github.com/softnic/softnic/wire"
 	"github.com/softnic/softnic/wire/bth"
 )
@@ -27,6 +28,7 @@ const (
 	opsTarget = 0
 	opsSize   = 160 << 10
 	opsMTU    = 1024
+	opsQKey   = 0x11111111
 )
 
 // Rights of memory and queue pairs; the numbers are the same at both ends.
@@ -46,7 +48,8 @@ type opsWR struct {
 	Key           uint32
 	Compare, Swap uint64 // Compare is the addend, too
 	BadLKey       bool
-	QKey          uint32 // datagrams, to the other end of the pair
+	Level         transport.FlushLevel // of a FLUSH, whose length is that of SGE
+	QKey          uint32               // datagrams, to the other end of the pair
 }
 
 // opsWC is a completion at either end.
@@ -107,21 +110,33 @@ type opsLab struct {
 	slack     time.Duration
 	kernel    []string
 	broken    []rules.Finding // of the kernel's device; set by end
+	quirk     bool            // softnic has the quirk for the kernel's ICRC of FLUSH
+	flushes   uint64          // FLUSHes that were numbered, see flushID
 }
 
 func newOps(t testing.TB, name string) *opsLab {
 	t.Helper()
+	return newOpsWith(t, name, link.PortOptions{})
+}
+
+// newOpsWith is newOps with options for softnic's port. With the quirk the memory of both ends may be flushed.
+func newOpsWith(t testing.TB, name string, o link.PortOptions) *opsLab {
+	t.Helper()
 	// The kernel counts in jiffies of 4 ms, and may be one early.
-	l := &opsLab{t: t, slack: 8 * time.Millisecond, near: mustAddr("10.8.0.2"), far: mustAddr("10.8.0.1"), tape: &opsTape{}, kernel: complaints(t)}
-	l.n, l.dev = openTap(t, 1500, name, l.tape)
+	l := &opsLab{t: t, slack: 8 * time.Millisecond, near: mustAddr("10.8.0.2"), far: mustAddr("10.8.0.1"), tape: &opsTape{}, kernel: complaints(t), quirk: o.RxeFlushICRC}
+	l.n, l.dev = openTapWith(t, 1500, name, o, l.tape)
 	l.dump = startCapture(t, options{}, "sn0", name, "udp", "port", "4791")
 	l.v = startVerbs(t, options{}, l.dev.Name)
 	l.gid, l.vgid = gidIndex(t, l.n.dev, l.near), l.dev.GIDIndex(t, l.far)
+	access := opsMRAccess
+	if l.quirk {
+		access |= device.FlushGlobal
+	}
 	var err error
-	if l.mem, err = l.n.pd.RegMR(make([]byte, opsSize), opsMRAccess); err != nil {
+	if l.mem, err = l.n.pd.RegMR(make([]byte, opsSize), access); err != nil {
 		t.Fatal(err)
 	}
-	l.vmem = l.v.RegMR(opsSize, int(opsMRAccess))
+	l.vmem = l.v.RegMR(opsSize, int(access))
 	return l
 }
 
@@ -134,6 +149,8 @@ type opsConn struct {
 	rnr, minRNR     int           // 0: 7 (no limit), 12 (0.64 ms)
 	srq             *device.SRQ
 	extended, flush bool // the kernel's queue pair: for ATOMIC WRITE and FLUSH
+	mtu             int  // path MTU; 0: opsMTU
+	tclass          int  // traffic class of what both send
 }
 
 // opsPair is two connected queue pairs, or two for datagrams.
@@ -150,7 +167,7 @@ func (l *opsLab) connect(o opsConn) *opsPair {
 		o.typ = device.RC
 	}
 	o.timeout, o.retry = cmp.Or(o.timeout, 17), cmp.Or(o.retry, 7)
-	o.rnr, o.minRNR = cmp.Or(o.rnr, 7), cmp.Or(o.minRNR, 12)
+	o.rnr, o.minRNR, o.mtu = cmp.Or(o.rnr, 7), cmp.Or(o.minRNR, 12), cmp.Or(o.mtu, opsMTU)
 	all := opsQPAccess
 	if o.typ == device.UC {
 		all = device.RemoteWrite
@@ -181,9 +198,8 @@ func (l *opsLab) connect(o opsConn) *opsPair {
 	p := &opsPair{l, s, k}
 
 	if o.typ == device.UD {
-		const qkey = 0x11111111
-		must(s.q.Activate(qkey, 0))
-		k.q.Datagrams(qkey, 0)
+		must(s.q.Activate(opsQKey, 0))
+		k.q.Datagrams(opsQKey, 0)
 		s.ah, err = l.n.pd.CreateAH(device.AHAttr{DGID: device.GIDOf(l.far), SGIDIndex: l.gid})
 		must(err)
 		k.ah = l.v.CreateAH(l.vgid, l.near)
@@ -192,7 +208,7 @@ func (l *opsLab) connect(o opsConn) *opsPair {
 	}
 	const softPSN, kernPSN = 0xFFFFFA, 0x7FFFFE // both wrap or cross the middle soon
 	must(s.q.Connect(softPSN, device.Remote{GID: device.GIDOf(l.far), QPN: k.q.QPN, PSN: kernPSN}, device.ConnectOptions{
-		SGIDIndex: l.gid, PathMTU: opsMTU, Timeout: o.timeout, RetryCnt: o.retry, RNRRetry: o.rnr, MinRNRTimer: o.minRNR, Depth: depth,
+		SGIDIndex: l.gid, PathMTU: o.mtu, Timeout: o.timeout, RetryCnt: o.retry, RNRRetry: o.rnr, MinRNRTimer: o.minRNR, Depth: depth, TrafficClass: uint8(o.tclass),
 	}))
 	must(s.q.Modify(&device.QPAttr{Access: o.soft}, device.AttrAccess))
 	kern := o.kern
@@ -201,7 +217,7 @@ func (l *opsLab) connect(o opsConn) *opsPair {
 		must(s.q.Modify(&device.QPAttr{Access: o.soft | device.FlushGlobal}, device.AttrAccess))
 	}
 	k.q.Modify("INIT", args{"pkey_index": 0, "port_num": 1, "qp_access_flags": int(kern)})
-	rtr := args{"ah_attr": ahAttr(l.vgid, l.near, 0), "path_mtu": enumMTU1024, "dest_qp_num": s.q.Num(), "rq_psn": softPSN}
+	rtr := args{"ah_attr": ahAttr(l.vgid, l.near, o.tclass), "path_mtu": map[int]int{256: 1, 512: 2, 1024: enumMTU1024}[o.mtu], "dest_qp_num": s.q.Num(), "rq_psn": softPSN}
 	rts := args{"sq_psn": kernPSN}
 	if o.typ == device.RC {
 		rtr["max_dest_rd_atomic"], rtr["min_rnr_timer"] = depth, o.minRNR
@@ -210,7 +226,7 @@ func (l *opsLab) connect(o opsConn) *opsPair {
 	k.q.Modify("RTR", rtr)
 	k.q.Modify("RTS", rts)
 	// The kernel's device retries for ever with 7.
-	l.conns = append(l.conns, rules.Connection{MTU: opsMTU,
+	l.conns = append(l.conns, rules.Connection{MTU: o.mtu,
 		A: rules.End{Addr: l.near, QPN: s.q.Num(), Attr: rules.Attr{Depth: depth, Timeout: o.timeout, RetryCnt: o.retry}},
 		B: rules.End{Addr: l.far, QPN: k.q.QPN, Attr: rules.Attr{Depth: depth, Timeout: o.timeout, RetryCnt: o.retry % 7}},
 	})
@@ -267,7 +283,8 @@ func (l *opsLab) end(drops []string, may ...rules.ID) {
 	if after := complaints(t); len(after) > len(l.kernel) {
 		t.Errorf("the kernel complains: %s", strings.Join(after[len(l.kernel):], "\n"))
 	}
-	c := rules.New(rules.Options{Connections: l.conns, Slack: l.slack, Examples: 1000})
+	// A FLUSH with the quirk has a wrong ICRC on purpose; softnic and the judge on the host look at all of them.
+	c := rules.New(rules.Options{Connections: l.conns, Slack: l.slack, Examples: 1000, NoICRC: l.quirk})
 	l.tape.judge(c)
 	var kept uint64
 	for _, f := range c.Findings() {
@@ -312,6 +329,7 @@ var rxeBreaks = map[rules.ID]string{
 	rules.RNRWait:              "rnr-new-request",
 	rules.AckTimeout:           "rnr-new-request", // when it has waited at last, which the checker does not expect any more
 	rules.RNRSilence:           "rnr-sequence-nak",
+	rules.NakOncePerGap:        "rnr-sequence-nak", // when what it could not take comes twice before it answers
 }
 
 // stalled reports whether a violation may come of a machine that stops for a while, as an emulated one does: an answer
@@ -429,7 +447,7 @@ func (e *softEnd) post(w opsWR) {
 	wr := device.SendWR{ID: w.ID, Op: w.Op, Flags: w.Flags, SGE: e.sge(w.SGE, w.BadLKey), Imm: w.Imm, RemoteAddr: w.Addr, RKey: w.Key,
 		CompareAdd: w.Compare, Swap: w.Swap}
 	if w.Op == device.OpFlush {
-		wr.FlushLen, wr.FlushType, wr.SGE = uint32(w.SGE[0].n), 1, nil
+		wr.FlushLen, wr.FlushType, wr.FlushLevel, wr.SGE = uint32(w.SGE[0].n), 1, w.Level, nil
 	}
 	if w.Flags&device.Inline != 0 {
 		wr.SGE, wr.InlineData = nil, nil
@@ -541,7 +559,7 @@ func (e *rxeEnd) post(w opsWR) {
 		e.l.v.call(nil, "atomic_write", args{"qp": e.q.ID, "wr_id": w.ID, "data": hex.EncodeToString(e.get(w.SGE[0].off, 8)), "remote_addr": w.Addr, "rkey": w.Key})
 		return
 	case device.OpFlush:
-		e.l.v.call(nil, "flush", args{"qp": e.q.ID, "wr_id": w.ID, "remote_addr": w.Addr, "length": w.SGE[0].n, "rkey": w.Key, "type": 1, "level": 0})
+		e.l.v.call(nil, "flush", args{"qp": e.q.ID, "wr_id": w.ID, "remote_addr": w.Addr, "length": w.SGE[0].n, "rkey": w.Key, "type": 1, "level": int(w.Level)})
 		return
 	}
 	wr := sendWR{ID: w.ID, Opcode: strings.TrimPrefix(w.Op.String(), "IBV_WR_"), Flags: int(w.Flags), MR: e.l.vmem, Imm: w.Imm, RemoteAddr: w.Addr, RKey: w.Key,
@@ -700,6 +718,37 @@ func (p *opsTape) seen(from int, dir rules.Direction) []*wire.View {
 	return l
 }
 
+// fates tells of each packet to a queue pair, in one direction from a mark on, what became of it in softnic's port.
+func (p *opsTape) fates(from int, dir rules.Direction, qpn uint32) []rules.Fate {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var l []rules.Fate
+	for _, x := range p.all[from:] {
+		var v wire.View
+		if x.dir == dir && wire.ParseIP(x.bytes, &v) == wire.OK && v.BTH().DestQP() == qpn {
+			l = append(l, x.fate)
+		}
+	}
+	return l
+}
+
+// refused reports whether an end's NAK of this syndrome has come to the other end's queue pair since a mark.
+func (p *opsTape) refused(from int, to opsEnd, qpn uint32, want bth.Syndrome) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.ContainsFunc(p.all[from:], func(x opsPacket) bool {
+		var v wire.View
+		return x.dir == answers(to) && x.fate != rules.Lost && wire.ParseIP(x.bytes, &v) == wire.OK && v.BTH().DestQP() == qpn &&
+			v.BTH().Opcode() == bth.Make(bth.RC, bth.Acknowledge) && bth.AETH(v.Header(bth.HAETH)).Syndrome() == want
+	})
+}
+
+// flushID numbers a FLUSH: rxeEnd finds it in the kernel's ring by the number.
+func (l *opsLab) flushID() uint64 {
+	l.flushes++
+	return 0xF1005400_00000000 + l.flushes
+}
+
 // naks returns the syndromes of the NAKs and RNR NAKs that went in one direction since a mark.
 func (p *opsTape) naks(from int, dir rules.Direction) []bth.Syndrome {
 	var l []bth.Syndrome
@@ -714,7 +763,7 @@ func (p *opsTape) naks(from int, dir rules.Direction) []bth.Syndrome {
 	return l
 }
 
-// answers is the direction in which an end answers, as softnic sees it.
+// answers is the direction in which an end answers, and requests, as softnic sees it.
 func answers(e opsEnd) rules.Direction {
 	if _, soft := e.(*softEnd); soft {
 		return rules.Tx

@@ -59,7 +59,7 @@ func opsReceived(t *testing.T, to opsEnd, op device.WROp, size int, id uint64, i
 }
 
 // TestOpsRC is every operation of a reliable connection, between softnic and the kernel's device, with either as the
-// one that requests. (FLUSH, which the two cannot exchange, is in TestOpsFlush.)
+// one that requests. (FLUSH, which the two can exchange with a quirk alone, is in TestOpsFlush and TestOpsFlushQuirk.)
 func TestOpsRC(t *testing.T) {
 	needGuest(t)
 	l := newOps(t, "rc.pcap")
@@ -311,12 +311,12 @@ func TestOpsFlush(t *testing.T) {
 		right := opsMRAccess | device.FlushGlobal
 		addr, key := to.region(4096, right)
 		icrc := l.n.counter("drop_icrc")
-		from.post(opsWR{ID: 0xF1005400 + uint64(len(from.who())), Op: device.OpFlush, SGE: []span{{0, 64}}, Addr: addr, Key: key})
+		from.post(opsWR{ID: l.flushID(), Op: device.OpFlush, SGE: []span{{0, 64}}, Addr: addr, Key: key})
 		wc := wcs(t, from, true, 1)[0]
 		deviation(t, "flush-icrc", wc.Status == device.StatusRetryExceeded, "%s's FLUSH ends with %v", from.who(), wc.Status)
 		dropped := l.n.counter("drop_icrc") - icrc
 		if from == opsEnd(p.kern) {
-			// Once, and twice again; what is sent again asks for address 0 (row flush-retry), with a wrong ICRC, too.
+			// Once, and twice again; what is sent again asks for address 0 (row atomic-write-retry), with a wrong ICRC, too.
 			deviation(t, "flush-icrc", dropped == 3, "softnic drops %d packets of 3 for their ICRC", dropped)
 		} else if dropped != 0 {
 			t.Errorf("rxe answers FLUSH with %d packets of wrong ICRC", dropped)

@@ -298,6 +298,15 @@ const (
 	recvCQ = 2
 )
 
+// AsyncEvents waits for count asynchronous events of the device, at most for so long, and returns the numbers (enum
+// ibv_event_type) of what there is.
+func (v *verbs) AsyncEvents(count int, limit time.Duration) []int {
+	v.p.t.Helper()
+	var answer struct{ Events []int }
+	v.call(&answer, "async_events", args{"count": count, "limit": limit.Seconds()})
+	return answer.Events
+}
+
 // Arm asks for one event at the next completion, or the next solicited one.
 func (q *verbsQP) Arm(cq int, solicited bool) {
 	q.v.p.t.Helper()

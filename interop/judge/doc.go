@@ -12,9 +12,13 @@
 //     which shares no code with the product. Files whose name contains "injected"
 //     hold frames that were made wrong on purpose and are exempt; in files whose
 //     name contains "flushquirk" a FLUSH may have the kernel driver's own ICRC.
-//   - Does tshark read the same fields in it as the peer package?
+//   - Does tshark read the same fields in it as the peer package? (Of some opcodes it
+//     reads the BTH alone: the table undissected says which, and why.)
 //   - If a softnic packet log lies beside it, are the frames in the capture, in
 //     each direction, those of the log?
+//
+// Besides, TestEveryOpcode makes a capture of its own, with every opcode that softnic's
+// engines emit, and asks the same of it. It needs tshark, and no VM.
 //
 // The log of capture X.pcap is X.log.jsonl. Its first line gives softnic's
 // addresses; a frame with one of them as its source is one that softnic sent. The

@@ -19,6 +19,14 @@ var answerCases = []scriptCase{
 		A> SEND_ONLY 101 4 ar
 		B> ACK 101 msn=2
 		B> ACK 100 msn=2`},
+	{name: "ACK before many READs, of a duplicate", kept: "ack-monotonic", o: Options{Default: Attr{Depth: 16}}, lines: `
+		A> SEND_ONLY 100 4 ar
+		READS 101 12
+		B> ACK 100 msn=13`},
+	{name: "ACK before more READs than are remembered, of a duplicate", unk: "ack-monotonic", lines: `
+		A> SEND_ONLY 100 4 ar
+		READS 101 12
+		B> ACK 100 msn=13`},
 	{name: "ACK before a READ, of a duplicate", kept: "ack-monotonic", lines: `
 		A> SEND_ONLY 100 4 ar
 		A> READ 101 rlen=4
@@ -49,6 +57,24 @@ var answerCases = []scriptCase{
 		B> ACK 100 msn=1
 		A> SEND_ONLY 101 4 ar
 		B> ACK 101 syn=nak msn=1`},
+	{name: "NAK for a gap of one moment", from: "B", unk: "nak-first-missing", lines: `
+		A> SEND_ONLY 100 4 ar
+		B> ACK 100 msn=1
+		A> SEND_ONLY 102 4 ar
+		B> ACK 101 syn=nak msn=1
+		A> SEND_ONLY 104 4 ar
+		+0s A> SEND_ONLY 101 4 ar
+		+0s B> ACK 101 msn=2
+		+0s B> ACK 102 syn=nak msn=2`},
+	{name: "NAK for what was behind an earlier gap", from: "B", want: "nak-first-missing:8", lines: `
+		A> SEND_ONLY 100 4 ar
+		B> ACK 100 msn=1
+		A> SEND_ONLY 102 4 ar
+		B> ACK 101 syn=nak msn=1
+		A> SEND_ONLY 104 4 ar
+		A> SEND_ONLY 101 4 ar
+		B> ACK 101 msn=2
+		B> ACK 102 syn=nak msn=2`},
 	{name: "two NAKs for a gap", want: "nak-once-per-gap:6", lines: `
 		A> SEND_ONLY 100 4 ar
 		B> ACK 100 msn=1
@@ -109,8 +135,78 @@ var answerCases = []scriptCase{
 		B> CNP 0
 		A> SEND_ONLY 101 4 ce
 		B> CNP 0`},
+	{name: "CNPs to two queue pairs, one interval for a pair of addresses", from: "B", want: "cnp-pacing:4", o: Options{CNPInterval: 50000}, lines: `
+		A> SEND_ONLY 100 4 ce
+		B> CNP 0
+		C> SEND_ONLY 100 4 ce
+		D> CNP 0`},
+	{name: "CNPs to two queue pairs, one interval for each", from: "B", kept: "cnp-pacing", o: Options{CNPInterval: 50000, CNPMode: CNPPerQP}, lines: `
+		A> SEND_ONLY 100 4 ce
+		B> CNP 0
+		C> SEND_ONLY 100 4 ce
+		D> CNP 0`},
+	{name: "CNP too soon for its queue pair", from: "B", want: "cnp-pacing:6", o: Options{CNPInterval: 50000, CNPMode: CNPPerQP}, lines: `
+		A> SEND_ONLY 100 4 ce
+		B> CNP 0
+		C> SEND_ONLY 100 4 ce
+		D> CNP 0
+		A> SEND_ONLY 101 4 ce
+		B> CNP 0`},
+	{name: "CNPs from two addresses, one interval for a pair of addresses", from: "B", kept: "cnp-pacing", o: Options{CNPInterval: 50000}, lines: `
+		A> SEND_ONLY 100 4 ce
+		B> CNP 0
+		E> SEND_ONLY 100 4 ce
+		F> CNP 0`},
+	{name: "CNPs from two addresses, one interval for a destination", from: "B", want: "cnp-pacing:4", o: Options{CNPInterval: 50000, CNPMode: CNPPerDest}, lines: `
+		A> SEND_ONLY 100 4 ce
+		B> CNP 0
+		E> SEND_ONLY 100 4 ce
+		F> CNP 0`},
+	{name: "CNPs to two addresses, one interval for a destination", from: "B", kept: "cnp-pacing", o: Options{CNPInterval: 50000, CNPMode: CNPPerDest}, lines: `
+		A> SEND_ONLY 100 4 ce
+		B> CNP 0
+		G> SEND_ONLY 100 4 ce
+		H> CNP 0`},
+	{name: "CNPs to two addresses, one interval for the port", from: "B", want: "cnp-pacing:4", o: Options{CNPInterval: 50000, CNPMode: CNPPerPort}, lines: `
+		A> SEND_ONLY 100 4 ce
+		B> CNP 0
+		G> SEND_ONLY 100 4 ce
+		H> CNP 0`},
+	{name: "CNPs of a port apart", from: "B", kept: "cnp-pacing", o: Options{CNPInterval: 50000, CNPMode: CNPPerPort}, lines: `
+		A> SEND_ONLY 100 4 ce
+		B> CNP 0
+		+50us G> SEND_ONLY 100 4 ce
+		H> CNP 0`},
 	{name: "CNP seen at its receiver", from: "A", unk: "cnp-pacing", lines: `
 		A> SEND_ONLY 100 4
+		B> CNP 0`},
+
+	// Time.
+	{name: "time goes back", from: "A", want: "timestamps:3", lines: `
+		A> SEND_ONLY 100 4 ar
+		B> ACK 100 msn=1
+		-5ms A> SEND_ONLY 101 4 ar
+		B> ACK 101 msn=2`},
+	{name: "time goes back a little", from: "A", unk: "timestamps", kept: "psn-contiguous msn", lines: `
+		A> SEND_ONLY 100 4 ar
+		B> ACK 100 msn=1
+		-900us A> SEND_ONLY 101 4 ar
+		B> ACK 101 msn=2`},
+	{name: "time goes back during a wait", from: "A", want: "timestamps:4", unk: "ack-timeout", o: Options{Default: Attr{Timeout: 14}}, lines: `
+		A> SEND_ONLY 100 4 ar
+		B> ACK 100 msn=1
+		A> SEND_ONLY 101 4 ar lost
+		-2s A> SEND_ONLY 101 4 ar
+		B> ACK 101 msn=2`},
+	{name: "time goes back during an RNR wait", from: "A", want: "timestamps:3", unk: "rnr-wait", lines: `
+		A> SEND_ONLY 100 4 ar
+		B> ACK 100 syn=rnr20 msn=0
+		-5ms A> SEND_ONLY 100 4 ar
+		B> ACK 100 msn=1`},
+	{name: "time goes back between CNPs", from: "B", want: "timestamps:3", unk: "cnp-pacing", o: Options{CNPInterval: 4000}, lines: `
+		A> SEND_ONLY 100 4 ce
+		B> CNP 0
+		-5ms A> SEND_ONLY 101 4 ce
 		B> CNP 0`},
 
 	// What cannot be known.
@@ -186,6 +282,26 @@ var answerCases = []scriptCase{
 		A> SEND_ONLY 100 4 ar
 		B> ACK 100 syn=nak msn=0
 		B> ACK 100 msn=1`},
+	{name: "held back while it was sent again", from: "A", kept: "gbn-sender retransmission-same", lines: `
+		A> SEND_ONLY 99 4 ar
+		B> ACK 99 msn=1
+		A> SEND_ONLY 100 4 ar held
+		A> SEND_ONLY 101 4 ar
+		B> ACK 100 syn=nak msn=1
+		A> SEND_ONLY 100 4 ar round=1
+		A> SEND_ONLY 101 4 ar round=1
+		A> SEND_ONLY 100 4 ar
+		B> ACK 101 msn=3`},
+	{name: "held back while it was sent again, and the sender does not say so", from: "A", want: "gbn-sender:7", lines: `
+		A> SEND_ONLY 99 4 ar
+		B> ACK 99 msn=1
+		A> SEND_ONLY 100 4 ar held
+		A> SEND_ONLY 101 4 ar
+		B> ACK 100 syn=nak msn=1
+		A> SEND_ONLY 100 4 ar
+		A> SEND_ONLY 101 4 ar
+		A> SEND_ONLY 100 4 ar
+		B> ACK 101 msn=3`},
 	{name: "doubled on purpose", lines: `
 		A> SEND_ONLY 100 4 ar
 		A> SEND_ONLY 100 4 ar copied

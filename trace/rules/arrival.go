@@ -1,6 +1,8 @@
 package rules
 
 import (
+	"time"
+
 	"github.com/softnic/softnic/wire"
 	"github.com/softnic/softnic/wire/bth"
 )
@@ -13,6 +15,8 @@ type arrived struct {
 	epsn   bth.PSN
 	gaps   [16]bth.PSN // first missing PSN of the last gaps
 	ngaps  int
+	ahead  bth.PSN // last one that came behind a missing one
+	at     int64   // when
 }
 
 // arrival takes a request as the responder gets it.
@@ -41,9 +45,12 @@ func (c *Checker) arrival(f *flow) {
 		if c.p.Fate != Dropped || !refused(c.p.Fault) {
 			a.epsn = psn.Add(n)
 		}
-	case d > 0 && (a.ngaps == 0 || a.gaps[(a.ngaps-1)%len(a.gaps)] != a.epsn):
-		a.gaps[a.ngaps%len(a.gaps)] = a.epsn
-		a.ngaps++
+	case d > 0:
+		a.ahead, a.at = psn, c.p.Time
+		if a.ngaps == 0 || a.gaps[(a.ngaps-1)%len(a.gaps)] != a.epsn {
+			a.gaps[a.ngaps%len(a.gaps)] = a.epsn
+			a.ngaps++
+		}
 	}
 }
 
@@ -55,6 +62,16 @@ func (a *arrived) gap(p bth.PSN) bool {
 		}
 	}
 	return false
+}
+
+// moment is how far apart packets are whose order in a capture may not be that in which the
+// responder took them: a host may have several threads that receive.
+const moment = 5 * int64(time.Microsecond)
+
+// tied reports whether p is missing, and what came behind it came in the same moment as the one
+// in front of it: the responder may have taken it for a gap.
+func (a *arrived) tied(p bth.PSN, now int64) bool {
+	return p == a.epsn && a.ngaps > 0 && a.ahead.After(p) && now-a.at <= moment
 }
 
 // notReady takes an RNR NAK: what it names was not executed, and so nothing behind it.

@@ -110,6 +110,30 @@ func TestForgets(t *testing.T) {
 	}
 }
 
+// A reader that sorts packets by their time does not hide that the capture had them in another
+// order.
+func TestSorted(t *testing.T) {
+	for _, x := range []struct {
+		numbers []uint64
+		times   []int64
+		want    string
+	}{
+		{[]uint64{1, 2, 3}, []int64{0, 1e9, 2e9}, ""},
+		{[]uint64{1, 3, 2}, []int64{0, 1e9, 2e9}, "timestamps:2"},
+		{[]uint64{1, 3, 2}, []int64{0, 1e9, 1e9 + 1000}, ""},
+		{[]uint64{3, 2, 1}, []int64{2e9, 1e9, 0}, ""}, // another order, and sorted in no way
+		{[]uint64{0, 0, 0}, []int64{0, 2e9, 1e9}, "timestamps:0"},
+	} {
+		c := New(Options{})
+		for i, n := range x.numbers {
+			c.Add(&Packet{Number: n, Time: x.times[i]})
+		}
+		if got := brief(c); got != x.want {
+			t.Errorf("numbers %d, times %d: %q, want %q", x.numbers, x.times, got, x.want)
+		}
+	}
+}
+
 func BenchmarkWrites(b *testing.B) {
 	l := stream(20000)
 	for _, o := range []Options{{}, {NoICRC: true}} {

@@ -14,12 +14,14 @@ import (
 
 // A script is a trace by hand, one packet a line:
 //
-//	[+TIME] A>|B> OPERATION PSN [LENGTH] [word|key=value ...]
+//	[+TIME|-TIME] A>|B> OPERATION PSN [LENGTH] [word|key=value ...]
+//	READS PSN N
 //
 // A and B are the hosts, with the queue pairs 0xA and 0xB; C and D are a second pair of queue
-// pairs on the same hosts. TIME is that since the line before, 10us if not given. Path MTU
+// pairs on the same hosts, E and F one on A and another address of B, G and H one on another host than
+// A, and B. READS is so many READs, each answered. TIME is that since the line before, 10us if not given. Path MTU
 // is 256. Words: ar, bad (ICRC), held, lost, copied, dropped=FAULT, ce; keys: va, rlen, key
-// (RETH), syn (ack, nak, rnr, or hex), msn, fill (payload byte), value, add.
+// (RETH), round, syn (ack, nak, rnr, or hex), msn, fill (payload byte), value, add.
 type script struct {
 	t      testing.TB
 	from   string // where the capture was made: "A", "B", "AB" (both hosts) or "?"
@@ -31,11 +33,16 @@ type script struct {
 var (
 	hostA = netip.MustParseAddr("10.0.0.1")
 	hostB = netip.MustParseAddr("10.0.0.2")
+	alsoB = netip.MustParseAddr("10.0.0.3")
+	hostG = netip.MustParseAddr("10.0.0.4")
 )
 
-func opOf(t testing.TB, s string) bth.Operation {
+func opOf(t testing.TB, svc bth.Service, s string) bth.Opcode {
 	for o := range bth.Operation(32) {
 		if bth.Make(bth.RC, o).String() == "RC_"+s {
+			return bth.Make(svc, o)
+		}
+		if o := bth.Make(bth.Vendor, o); o.String() == "RC_"+s {
 			return o
 		}
 	}
@@ -60,8 +67,15 @@ func (s *script) add(c *Checker, line string) {
 	t := s.t
 	w := strings.Fields(short.Replace(line + " "))
 	wait := 10 * time.Microsecond
-	if strings.HasPrefix(w[0], "+") {
-		d, err := time.ParseDuration(w[0][1:])
+	if w[0] == "READS" {
+		for i := range num(t, w[2]) {
+			s.add(c, fmt.Sprintf("A> READ %d rlen=4", num(t, w[1])+i))
+			s.add(c, fmt.Sprintf("B> RR_O %d 4 msn=%d", num(t, w[1])+i, 2+i))
+		}
+		return
+	}
+	if w[0][0] == '+' || w[0][0] == '-' {
+		d, err := time.ParseDuration(w[0])
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -69,11 +83,17 @@ func (s *script) add(c *Checker, line string) {
 	}
 	s.now += int64(wait)
 	host := w[0][:1]
-	qp := map[string]uint32{"A": 0xB, "B": 0xA, "C": 0xD, "D": 0xC}[host]
+	qp := map[string]uint32{"A": 0xB, "B": 0xA, "C": 0xD, "D": 0xC, "E": 0xF, "F": 0xE, "G": 0x11, "H": 0x10}[host]
 	path := wire.Path{Src: hostA, Dst: hostB, SrcPort: 0xC001}
 	at := "A"
-	if host == "B" || host == "D" {
-		path.Src, path.Dst = hostB, hostA
+	switch host {
+	case "E", "F":
+		path.Dst = alsoB
+	case "G", "H":
+		path.Src = hostG
+	}
+	if strings.Contains("BDFH", host) {
+		path.Src, path.Dst = path.Dst, path.Src
 		at = "B"
 	}
 	p := Packet{}
@@ -83,8 +103,7 @@ func (s *script) add(c *Checker, line string) {
 		spec = wire.NewSpec(path, bth.CNPNotify, qp, bth.PSN(num(t, w[2])))
 		spec.BTH.BECN, spec.BTH.MigReq = true, false
 	} else {
-		svc := s.svc
-		op := bth.Make(svc, opOf(t, w[1]))
+		op := opOf(t, s.svc, w[1])
 		spec = wire.NewSpec(path, op, qp, bth.PSN(num(t, w[2])))
 		if len(rest) > 0 && rest[0][0] >= '0' && rest[0][0] <= '9' {
 			spec.Payload = make([]byte, num(t, rest[0]))
@@ -120,6 +139,8 @@ func (s *script) add(c *Checker, line string) {
 					p.Fault = f
 				}
 			}
+		case "round":
+			p.Round = int(num(t, v))
 		case "va":
 			spec.Ext.VA = num(t, v)
 		case "rlen":

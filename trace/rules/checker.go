@@ -27,19 +27,20 @@ const (
 	Passed  Fate = iota // nothing special
 	Dropped             // the receiver did not accept it, Packet.Fault says why
 	Lost                // dropped on purpose, by impairment, where it was seen
-	Held                // held back on purpose: it is in the capture again when it goes on
+	Held                // held back on purpose: it is in the capture again when it goes on, with the same Round
 	Copied              // made on purpose: a copy of a packet that has passed
 )
 
 // Packet is one packet of a capture.
 type Packet struct {
 	Number uint64 // as the capture counts
-	Time   int64  // ns since any moment; never goes back
+	Time   int64  // ns since any moment; that it does not go back is a rule, too
 	Dir    Direction
 	Iface  int        // which interface of the capture saw it
 	Fate   Fate       // what became of it
 	Fault  wire.Fault // why the receiver dropped it (Dropped), or why View could not be filled
 	Cut    bool       // the capture has only the beginning of it
+	Round  int        // Tx: how often the request was sent before, if its sender tells
 	View   *wire.View // valid during the call only
 }
 
@@ -74,6 +75,17 @@ type Connection struct {
 	MTU  int // path MTU in bytes; 0: unknown
 }
 
+// CNPMode says between which CNPs an interval is kept.
+type CNPMode uint8
+
+// The modes.
+const (
+	CNPPerPair CNPMode = iota // those from one address to one other
+	CNPPerPort                // all that a port sends
+	CNPPerDest                // those that a port sends to one address
+	CNPPerQP                  // those from one address to one queue pair
+)
+
 // Options are the settings of a checker. The zero value is fine.
 type Options struct {
 	Connections []Connection  // what is known beforehand
@@ -81,7 +93,8 @@ type Options struct {
 	Capture     Completeness  // whether the capture lost packets
 	Unruly      bool          // the network before the place of the capture may reorder or double packets
 	NoICRC      bool          // do not compute the ICRC
-	CNPInterval time.Duration // least time between two CNPs to one address; 0: unknown
+	CNPInterval time.Duration // least time between two CNPs; 0: unknown
+	CNPMode     CNPMode       // of which
 	Slack       time.Duration // how exact timers are taken, beside what the place of the capture makes unsure
 	Examples    int           // violations told per rule; 0: 20
 	// Conversations and Packets bound the memory: queue pairs that packets go to, and
@@ -105,6 +118,7 @@ type Checker struct {
 	p       *Packet // under judgement
 	flows   map[flowKey]*flow
 	pairs   map[pairKey]*pair
+	cnps    map[cnpKey]int64 // when the last CNP was sent
 	known   map[endKey]known
 	hosts   map[netip.Addr]bool // where the capture was made
 	cm      cmState
@@ -112,6 +126,8 @@ type Checker struct {
 	wrong   [16]uint64 // packets that were wrong by themselves
 	wrongAt int
 	records int // room left for remembered packets, over all flows
+	stamps  [maxIfaces]stamp
+	steps   uint64 // how often time has gone back
 }
 
 // New returns a checker.
@@ -127,7 +143,7 @@ func New(o Options) *Checker {
 	}
 	c := &Checker{
 		o: o, seed: maphash.MakeSeed(), records: o.Packets,
-		flows: map[flowKey]*flow{}, pairs: map[pairKey]*pair{}, known: map[endKey]known{}, hosts: map[netip.Addr]bool{},
+		flows: map[flowKey]*flow{}, pairs: map[pairKey]*pair{}, cnps: map[cnpKey]int64{}, known: map[endKey]known{}, hosts: map[netip.Addr]bool{},
 	}
 	c.lru.newer, c.lru.older = &c.lru, &c.lru
 	for i := range o.Connections {
@@ -142,6 +158,7 @@ func (c *Checker) Add(p *Packet) {
 	c.p = p
 	defer func() { c.p = nil }()
 	v := p.View
+	c.stamp(p)
 	if v == nil || !c.wellFormed(p) {
 		return
 	}
@@ -151,7 +168,8 @@ func (c *Checker) Add(p *Packet) {
 	c.pad(v)
 	b := v.BTH()
 	op := b.Opcode()
-	switch op.Service() {
+	service := serviceOf(op)
+	switch service {
 	case bth.CNP:
 		c.cnp(p)
 		return
@@ -163,7 +181,10 @@ func (c *Checker) Add(p *Packet) {
 		return // RD is not carried over RoCE
 	}
 	c.marked(p)
-	f := c.flow(flowKey{v.Src(), v.Dst(), b.DestQP(), op.Service()})
+	f := c.flow(keyOf(v))
+	if f.steps != c.steps {
+		f.steps, f.req.stepped = c.steps, true
+	}
 	sent, arrived := c.sighting(f, p)
 	if v.Info.Has(bth.Response) {
 		c.response(f, sent, arrived)
@@ -172,9 +193,24 @@ func (c *Checker) Add(p *Packet) {
 	if sent {
 		c.request(f)
 	}
-	if arrived && op.Service() != bth.UC {
+	if arrived && service != bth.UC {
 		c.arrival(f)
 	}
+}
+
+// serviceOf is the service whose rules an opcode keeps: masked atomics are those of reliable
+// connections.
+func serviceOf(o bth.Opcode) bth.Service {
+	if o == bth.MaskedCompareSwap || o == bth.MaskedFetchAdd {
+		return bth.RC
+	}
+	return o.Service()
+}
+
+// keyOf is the key of the flow that a packet belongs to.
+func keyOf(v *wire.View) flowKey {
+	b := v.BTH()
+	return flowKey{v.Src(), v.Dst(), b.DestQP(), serviceOf(b.Opcode())}
 }
 
 // sighting says what a packet tells: that its sender has sent it, that its receiver got

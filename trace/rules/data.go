@@ -127,7 +127,7 @@ func (c *Checker) msnCount(f *flow, psn bth.PSN, r *read, nak bool, m uint32) {
 	if nak {
 		// A message that is not executed is not counted; a READ that is asked for
 		// again was, and what is behind it may be.
-		if bth.Make(f.peer.key.service, s.op).Info().Has(bth.End) {
+		if s.op.Info().Has(bth.End) {
 			least--
 		}
 		if r == nil {

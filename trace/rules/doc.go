@@ -24,6 +24,9 @@
 // are in the capture, the first and the third go by the sender's sighting, the others by the
 // receiver's.
 //
+// What a host takes in one moment it may take in another order than the capture has it, and its timer
+// may run out just then: a verdict that hangs on such an order is "unknown".
+//
 // RC packets name only the queue pair they go to. The two directions of a connection are
 // joined by Options, by a CM exchange in the capture, or when answers fit the
 // unanswered requests of exactly one queue pair (pair.go).

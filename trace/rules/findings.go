@@ -75,6 +75,10 @@ const (
 	whyCE
 	whyReset
 	whyVendor
+	whyTie
+	whyOrder
+	whyJitter
+	whyClock
 	whys
 )
 
@@ -99,6 +103,10 @@ var whyText = [whys]string{
 	whyCE:         "CE marks may have been set behind the place of the capture",
 	whyReset:      "taken for the first packet of a new connection on the same queue pair",
 	whyVendor:     "opcode of a manufacturer, or not assigned",
+	whyTie:        "the timer and an answer came in the same moment, and which was first is not known",
+	whyOrder:      "in which order packets of one moment were taken is not known",
+	whyJitter:     "by less than what may lie between a packet and its time",
+	whyClock:      "the clock of the capture was set back",
 }
 
 // tally counts the verdicts on one rule.

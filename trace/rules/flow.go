@@ -29,6 +29,7 @@ type flow struct {
 
 	hasTx, hasRx bool // packets are seen at the sender, at the receiver
 	blind        bool // one packet could not be read
+	steps        uint64
 	mtu          int  // 0: unknown
 	attr         Attr // of the requests
 
@@ -36,6 +37,7 @@ type flow struct {
 	answers answer // answers that go this way, to the requests of peer
 
 	print, body uint64     // fingerprints of the packet at hand
+	copy        uint64     // and of which sending of it
 	heldTx      [32]uint64 // packets that were held back at their sender and are to come again
 	heldRx      [32]uint64 // at their receiver
 	recent      [8]sighted // for packets without a direction
@@ -57,7 +59,6 @@ type pair struct {
 	flows       []*flow
 	ce, cnps    int
 	ceRx, cnpTx bool // CE marks were seen at their receiver, CNPs at their sender
-	lastCNP     int64
 }
 
 // maxPairs bounds the pairs of hosts; more take the place of all that have no flow.
@@ -90,7 +91,7 @@ func (c *Checker) flow(k flowKey) *flow {
 		if len(c.flows) >= c.o.Conversations {
 			c.drop(c.lru.newer) // the oldest: the list is a ring
 		}
-		f = &flow{key: k, in: c.pair(k.src, k.dst), attr: c.o.Default, hasTx: c.hosts[k.src], hasRx: c.hosts[k.dst]}
+		f = &flow{key: k, in: c.pair(k.src, k.dst), attr: c.o.Default, steps: c.steps, hasTx: c.hosts[k.src], hasRx: c.hosts[k.dst]}
 		f.in.flows = append(f.in.flows, f)
 		c.flows[k] = f
 		c.introduce(f)
@@ -127,29 +128,30 @@ func (c *Checker) fingerprint(f *flow, p *Packet) {
 	end := len(b) - wire.ICRCLen
 	from := bth.Len
 	f.body = maphash.Bytes(c.seed, b[from:end]) ^ uint64(b[0])*0x9E3779B97F4A7C15
-	if v.Info.Has(bth.Atomic) && v.BTH().Opcode().Operation() == bth.FetchAdd {
+	if o := v.BTH().Opcode(); v.Info.Has(bth.Atomic) && o.Operation() == bth.FetchAdd && o != bth.MaskedFetchAdd {
 		// What stands in the compare field is not specified.
 		o, _ := v.Info.Offset(bth.HAtomicETH)
 		f.body = maphash.Bytes(c.seed, b[from:o+20]) ^ uint64(b[0])*0x9E3779B97F4A7C15
 	}
 	f.print = f.body ^ binary.BigEndian.Uint64(b)*0xD6E8FEB86659FD93 ^ uint64(binary.BigEndian.Uint32(b[8:]))*0xA0761D6478BD642F
+	f.copy = f.print ^ uint64(p.Round)*0xE7037ED1A0B428DB
 }
 
 // hold notes that the packet at hand is to come again at the same place.
 func (f *flow) hold(held *[32]uint64) {
 	for i := range held {
 		if held[i] == 0 {
-			held[i] = f.print
+			held[i] = f.copy
 			return
 		}
 	}
-	held[f.print%uint64(len(held))] = f.print
+	held[f.copy%uint64(len(held))] = f.copy
 }
 
 // wasHeld reports whether the packet at hand was seen before, when it was held back.
 func (f *flow) wasHeld(held *[32]uint64) bool {
 	for i := range held {
-		if held[i] == f.print && f.print != 0 {
+		if held[i] == f.copy && f.copy != 0 {
 			held[i] = 0
 			return true
 		}

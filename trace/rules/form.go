@@ -2,6 +2,7 @@ package rules
 
 import (
 	"hash/maphash"
+	"net/netip"
 
 	"github.com/softnic/softnic/wire"
 	"github.com/softnic/softnic/wire/bth"
@@ -67,7 +68,7 @@ func (c *Checker) malformed(r ID, format string, args ...any) {
 // formed counts that a packet keeps a rule on single packets.
 func (c *Checker) formed(r ID) {
 	if v := c.p.View; c.p.Dir == Rx {
-		if f := c.flows[flowKey{v.Src(), v.Dst(), v.BTH().DestQP(), v.BTH().Opcode().Service()}]; f != nil && f.hasTx {
+		if f := c.flows[keyOf(v)]; f != nil && f.hasTx {
 			return
 		}
 	}
@@ -90,7 +91,7 @@ func (c *Checker) goodICRC(p *Packet) bool {
 		return true
 	}
 	c.malformed(ICRC, "%v PSN %v: wrong ICRC", v.BTH().Opcode(), v.BTH().PSN())
-	if f := c.flows[flowKey{v.Src(), v.Dst(), v.BTH().DestQP(), v.BTH().Opcode().Service()}]; f != nil {
+	if f := c.flows[keyOf(v)]; f != nil {
 		f.blind = true // it may have had any PSN
 	}
 	return false
@@ -150,14 +151,14 @@ func (c *Checker) cnp(p *Packet) {
 	}
 	// Marks on packets the other way; only their receiver sees them for sure.
 	marks := c.pair(v.Dst(), v.Src())
-	gap := p.Time - t.lastCNP
-	first := t.cnps == 0
+	gap, first := c.cnpGap(p)
 	t.cnps++
-	t.lastCNP = p.Time
 	switch {
 	case p.Dir == Tx && marks.ceRx && c.whole() && t.cnps > marks.ce:
 		c.broken(CNPPacing, "CNP %d for %d packets that were CE-marked", t.cnps, marks.ce)
 		t.cnps = marks.ce
+	case !first && p.Dir == Tx && c.o.CNPInterval > 0 && gap < 0:
+		c.unknown(CNPPacing, whyClock)
 	case !first && p.Dir == Tx && c.o.CNPInterval > 0 && gap < int64(c.o.CNPInterval-c.o.Slack):
 		c.broken(CNPPacing, "CNP %v after the one before", ns(gap))
 	case p.Dir != Tx || !marks.ceRx:
@@ -167,6 +168,35 @@ func (c *Checker) cnp(p *Packet) {
 	default:
 		c.keep(CNPPacing)
 	}
+}
+
+// cnpKey is what an interval between CNPs is kept for; what the mode does not look at is left out.
+type cnpKey struct {
+	iface    int // at its sender, a port is an interface of the capture
+	src, dst netip.Addr
+	qpn      uint32
+}
+
+// cnpGap returns the time since the CNP before, of those that the mode speaks of.
+func (c *Checker) cnpGap(p *Packet) (gap int64, first bool) {
+	v := p.View
+	var k cnpKey
+	switch c.o.CNPMode {
+	case CNPPerPort:
+		k.iface = p.Iface
+	case CNPPerDest:
+		k.iface, k.dst = p.Iface, v.Dst()
+	case CNPPerQP:
+		k.src, k.dst, k.qpn = v.Src(), v.Dst(), v.BTH().DestQP()
+	default:
+		k.src, k.dst = v.Src(), v.Dst()
+	}
+	at, ok := c.cnps[k]
+	if !ok && len(c.cnps) >= maxKnown {
+		clear(c.cnps)
+	}
+	c.cnps[k] = p.Time
+	return p.Time - at, !ok
 }
 
 // marked counts CE-marked packets.

@@ -10,6 +10,9 @@ type knows struct {
 	tries      int     // rounds since
 	reason     reason  // why it may go back
 	reasons    int     // how often
+	nakAt      int64   // when the last of these came
+	tied       bool    // the ACK timer may have run out just then
+	stepped    bool    // the clock was set back
 	implied    bool    // an answer behind a missing one has come since progress
 	excuse     bool    // a wrong answer has come: the next round is not judged
 	doubt      bool    // and it is not known whether the requester has taken it
@@ -57,7 +60,7 @@ func (c *Checker) learn(f *flow) {
 	switch {
 	case psn.Before(h.una): // stale
 	case psn != h.una:
-		h.behind()
+		h.behind(c.p.Time)
 	default:
 		r.got = i + 1
 		c.progress(h, psn.Next())
@@ -79,7 +82,7 @@ func (h *half) set(to bth.PSN) {
 func (c *Checker) learnAck(h *half, psn bth.PSN, s bth.Syndrome) {
 	if s.IsAck() {
 		if c.answered(h, psn.Next()); h.una.Before(psn.Next()) {
-			h.behind()
+			h.behind(c.p.Time)
 		}
 		return
 	}
@@ -88,7 +91,7 @@ func (c *Checker) learnAck(h *half, psn bth.PSN, s bth.Syndrome) {
 	switch {
 	case stale:
 	case h.una != psn:
-		h.behind()
+		h.behind(c.p.Time)
 	case s.IsRNR():
 		if h.rnrOn {
 			return // the wait that is on covers it
@@ -98,15 +101,15 @@ func (c *Checker) learnAck(h *half, psn bth.PSN, s bth.Syndrome) {
 		h.rnrUntil = c.p.Time + int64(bth.RNRTime(s.Value()))
 	case s == bth.NakSequence:
 		if !h.rnrOn {
-			h.reason, h.reasons = reasonNak, min(h.reasons+1, 8) // a NAK may come twice
+			h.reason, h.reasons, h.nakAt = reasonNak, min(h.reasons+1, 8), c.p.Time // a NAK may come twice
 		}
 	}
 }
 
 // behind takes an answer behind one that is missing: an implied NAK. Some requesters act on
 // each, some on the first until there is progress.
-func (h *half) behind() {
-	h.reason = reasonNakIn
+func (h *half) behind(now int64) {
+	h.reason, h.nakAt = reasonNakIn, now
 	if !h.implied || h.reasons == 0 {
 		h.reasons = min(h.reasons+1, 8)
 	}

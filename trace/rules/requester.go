@@ -21,6 +21,10 @@ func (c *Checker) request(f *flow) {
 		c.renew(f)
 		c.begin(f, psn, whyReset)
 	}
+	if h.stepped && h.rnrOn {
+		c.unknown(RNRWait, whyClock)
+		h.rnrOn, h.reason, h.reasons = false, reasonRNR, 1
+	}
 	again := false // the first of a round
 	switch d := psn.Sub(h.next); {
 	case d > 0:
@@ -231,15 +235,15 @@ func (c *Checker) resume(f *flow, r *read, psn bth.PSN) {
 // resent judges a packet that was sent before.
 func (c *Checker) resent(f *flow, s *sent) {
 	h := &f.req
-	op := c.p.View.BTH().Opcode().Operation()
+	op := c.p.View.BTH().Opcode()
 	if s.body == f.body {
 		c.keep(RetransmissionSame)
 	} else if c.o.Unruly && c.p.Dir != Tx {
 		c.unknown(RetransmissionSame, whyUnruly)
 	} else if op != s.op {
-		c.broken(RetransmissionSame, "PSN %v was %v in packet %d and is %v now", s.psn, bth.Make(f.key.service, s.op), s.number, bth.Make(f.key.service, op))
+		c.broken(RetransmissionSame, "PSN %v was %v in packet %d and is %v now", s.psn, s.op, s.number, op)
 	} else {
-		c.broken(RetransmissionSame, "PSN %v, %v, differs from packet %d in headers or payload", s.psn, bth.Make(f.key.service, op), s.number)
+		c.broken(RetransmissionSame, "PSN %v, %v, differs from packet %d in headers or payload", s.psn, op, s.number)
 	}
 	s.at = c.p.Time
 	s.seen++
@@ -257,7 +261,7 @@ func (c *Checker) first(f *flow, psn bth.PSN) {
 	h, v := &f.req, c.p.View
 	fill := psn.Before(h.max) // one that was lost before the place of the capture
 	s := c.put(h, psn)
-	s.op, s.body, s.number, s.at, s.seen = v.BTH().Opcode().Operation(), f.body, c.p.Number, c.p.Time, 1
+	s.op, s.body, s.number, s.at, s.seen = v.BTH().Opcode(), f.body, c.p.Number, c.p.Time, 1
 	c.message(f, s)
 	n := 1
 	if i := v.Info; ownAnswer(v.BTH().Opcode()) {
@@ -272,10 +276,10 @@ func (c *Checker) first(f *flow, psn bth.PSN) {
 				r.n = 1
 			}
 		}
-		if !fill && s.op != bth.Flush {
+		if !fill && s.op.Operation() != bth.Flush {
 			c.depth(f)
 		}
-		h.addRead(r)
+		h.addRead(r, f.attr.Depth)
 		n = max(r.n, 1)
 		h.fuzzy = r.n == 0 && !fill
 	}
@@ -344,13 +348,13 @@ func (c *Checker) message(f *flow, s *sent) {
 		c.broken(MessageLength, "%v PSN %v has %d bytes of payload", op, s.psn, n)
 	}
 	if e := v.Header(bth.HRETH); e != nil {
-		left, leftOK = bth.RETH(e).Length(), i.Has(bth.Write) || s.op == bth.AtomicWrite
+		left, leftOK = bth.RETH(e).Length(), i.Has(bth.Write) || op.Operation() == bth.AtomicWrite
 		if left > 1<<31 {
 			ok, leftOK = false, false
 			c.broken(MessageLength, "%v PSN %v: %d bytes in the RETH", op, s.psn, left)
 		}
 	}
-	if ok && leftOK && (kind == inWrite || s.op == bth.AtomicWrite) {
+	if ok && leftOK && (kind == inWrite || op.Operation() == bth.AtomicWrite) {
 		end := i.Has(bth.End)
 		if uint64(n) > uint64(left) || end != (uint32(n) == left) {
 			ok = false
@@ -386,7 +390,7 @@ func (c *Checker) depth(f *flow) {
 	}
 	open := 1
 	for i := h.oldestRead(); i < h.readAt; i++ {
-		if r := h.read(i); r.asks > 0 && r.got < max(r.n, 1) && r.end().After(h.una) && h.find(r.first) != nil && h.find(r.first).op != bth.Flush {
+		if r := h.read(i); r.asks > 0 && r.got < max(r.n, 1) && r.end().After(h.una) && h.find(r.first) != nil && h.find(r.first).op.Operation() != bth.Flush {
 			open++
 		}
 	}

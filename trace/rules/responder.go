@@ -105,7 +105,7 @@ func (c *Checker) answer(f *flow) bool {
 		c.unknown(ResponseRange, whyForgotten)
 		return true
 	}
-	ok := c.kind(q, r, s, psn, op, syn) && c.inTime(q, psn, nak, r) && c.silence(f, psn) && c.forward(f, r, psn, op, syn)
+	ok := c.kind(r, s, psn, op, syn) && c.inTime(q, psn, nak, r) && c.silence(f, psn) && c.forward(f, r, psn, op, syn)
 	passed := false
 	if ok {
 		passed = !c.order(f, r, psn)
@@ -151,13 +151,13 @@ func (c *Checker) answer(f *flow) bool {
 }
 
 // kind judges whether a request is answered as its kind is.
-func (c *Checker) kind(q *flow, r *read, s *sent, psn bth.PSN, op bth.Operation, syn bth.Syndrome) bool {
+func (c *Checker) kind(r *read, s *sent, psn bth.PSN, op bth.Operation, syn bth.Syndrome) bool {
 	name := c.p.View.BTH().Opcode()
 	ok := true
 	if r == nil && s == nil {
 		return true // a NAK for what was not seen
 	}
-	if r == nil && ownAnswer(bth.Make(q.key.service, s.op)) {
+	if r == nil && ownAnswer(s.op) {
 		c.unknown(ResponseKind, whyForgotten)
 		return true
 	}
@@ -185,7 +185,7 @@ func (c *Checker) kind(q *flow, r *read, s *sent, psn bth.PSN, op bth.Operation,
 	if !ok {
 		what := "READ"
 		if s != nil {
-			what = bth.Make(q.key.service, s.op).String()
+			what = s.op.String()
 		}
 		c.broken(ResponseKind, "PSN %v, %s, is answered by %v %v", psn, what, name, syn)
 		return false
@@ -294,7 +294,7 @@ func (c *Checker) ackForward(f *flow, psn bth.PSN) bool {
 		}
 		r := h.findRead(x)
 		if r == nil {
-			if h.find(x) == nil {
+			if s := h.find(x); s == nil || ownAnswer(s.op) {
 				c.unknown(AckMonotonic, whyForgotten)
 				return true
 			}
@@ -332,6 +332,10 @@ func (c *Checker) sequenceNak(f *flow, psn bth.PSN) bool {
 	}
 	switch exact := c.exact(q); {
 	case exact && h.arr.gap(psn):
+	case exact && h.arr.tied(psn, c.p.Time):
+		c.unknown(NakFirstMissing, whyOrder)
+		c.keep(NakOncePerGap)
+		return true
 	case exact:
 		c.broken(NakFirstMissing, "sequence NAK %v, but the first missing PSN is %v", psn, h.arr.epsn)
 		return false

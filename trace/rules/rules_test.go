@@ -216,6 +216,34 @@ var requestCases = []scriptCase{
 		A> SEND_LAST 102 256
 		A> SEND_ONLY 103 4`},
 
+	{name: "masked atomics", kept: "psn-contiguous response-kind retransmission-same duplicate-answer msn ack-order depth", o: Options{Default: Attr{Depth: 2}}, lines: `
+		A> SEND_ONLY 100 4 ar
+		B> ACK 100 msn=1
+		A> MASKED_CSWAP 101 compare=1
+		A> MASKED_FADD 102 add=1 compare=2 lost
+		B> AACK 101 msn=2 value=5
+		+70ms A> MASKED_FADD 102 add=1 compare=2
+		B> AACK 102 msn=3 value=6 lost
+		+70ms A> MASKED_FADD 102 add=1 compare=2
+		B> AACK 102 msn=3 value=6
+		A> SEND_ONLY 103 4 ar
+		B> ACK 103 msn=4`},
+	{name: "mask changed", want: "retransmission-same:4", lines: `
+		A> SEND_ONLY 100 4 ar
+		B> ACK 100 msn=1
+		A> MASKED_FADD 101 add=1 compare=2 lost
+		+70ms A> MASKED_FADD 101 add=1 compare=3`},
+	{name: "a masked atomic becomes a plain one", want: "retransmission-same:4", lines: `
+		A> SEND_ONLY 100 4 ar
+		B> ACK 100 msn=1
+		A> MASKED_FADD 101 add=1 lost
+		+70ms A> FADD 101 add=1`},
+	{name: "ACK for a masked atomic", want: "response-kind:4", lines: `
+		A> SEND_ONLY 98 4 ar
+		B> ACK 98 msn=1
+		A> MASKED_CSWAP 99
+		B> ACK 99 msn=2`},
+
 	// READ.
 	{name: "READ", kept: "read-response-sequence read-response-length ack-order response-kind", lines: `
 		A> READ 100 rlen=600
@@ -364,6 +392,33 @@ var requestCases = []scriptCase{
 		B> ACK 100 msn=1
 		A> SEND_ONLY 101 4 ar lost
 		+300ms A> SEND_ONLY 101 4 ar`},
+	{name: "timeout and NAK in one moment", from: "A", kept: "gbn-sender", unk: "ack-timeout", o: Options{Default: Attr{Timeout: 14}}, lines: `
+		A> SEND_ONLY 100 4 ar
+		B> ACK 100 msn=1
+		A> SEND_ONLY 101 4 ar lost
+		A> SEND_ONLY 102 4 ar
+		+68ms B> ACK 101 syn=nak msn=1
+		+0s A> SEND_ONLY 101 4 ar
+		+0s A> SEND_ONLY 102 4 ar
+		+0s A> SEND_ONLY 101 4 ar
+		+0s A> SEND_ONLY 102 4 ar
+		B> ACK 102 msn=3`},
+	{name: "a second round after a NAK, and the timer had not run out", from: "A", want: "ack-timeout:7", o: Options{Default: Attr{Timeout: 14}}, lines: `
+		A> SEND_ONLY 100 4 ar
+		B> ACK 100 msn=1
+		A> SEND_ONLY 101 4 ar lost
+		A> SEND_ONLY 102 4 ar
+		B> ACK 101 syn=nak msn=1
+		+0s A> SEND_ONLY 101 4 ar
+		+0s A> SEND_ONLY 101 4 ar`},
+	{name: "a second round long after a NAK", from: "A", want: "ack-timeout:7", o: Options{Default: Attr{Timeout: 14}}, lines: `
+		A> SEND_ONLY 100 4 ar
+		B> ACK 100 msn=1
+		A> SEND_ONLY 101 4 ar lost
+		A> SEND_ONLY 102 4 ar
+		+68ms B> ACK 101 syn=nak msn=1
+		+0s A> SEND_ONLY 101 4 ar
+		+2ms A> SEND_ONLY 101 4 ar`},
 	{name: "timeout not known", unk: "ack-timeout retry-count", lines: `
 		A> SEND_ONLY 100 4 ar
 		B> ACK 100 msn=1

@@ -6,7 +6,7 @@ import "github.com/softnic/softnic/wire/bth"
 type sent struct {
 	psn    bth.PSN
 	valid  bool
-	op     bth.Operation
+	op     bth.Opcode
 	open   uint8 // message that is open behind it
 	leftOK bool  // left is known
 	left   uint32
@@ -184,12 +184,14 @@ func (h *half) findRead(p bth.PSN) *read {
 	return nil
 }
 
-func (h *half) addRead(r read) {
+// addRead remembers a read. Those that are answered are forgotten for new ones, but for the last
+// depth: the ACK of a duplicate names what is before them.
+func (h *half) addRead(r read, depth int) {
 	n := len(h.reads)
 	switch {
 	case n == 0:
 		h.reads = make([]read, firstRead)
-	case n < maxReads && h.readAt >= uint32(n) && h.read(h.readAt).got < max(h.read(h.readAt).n, 1):
+	case n < maxReads && h.readAt >= uint32(n) && (n <= depth || h.read(h.readAt).got < max(h.read(h.readAt).n, 1)):
 		big := make([]read, 2*n)
 		for i := h.oldestRead(); i < h.readAt; i++ {
 			big[i&uint32(2*n-1)] = *h.read(i)

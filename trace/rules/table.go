@@ -31,6 +31,7 @@ const (
 	DuplicateAnswer
 	CNPFormat
 	CNPPacing
+	Timestamps
 
 	Count // number of rules
 )
@@ -78,7 +79,8 @@ var Table = [Count]Rule{
 	ReadResponseLength: {"read-response-length", "READ responses carry one path MTU each, the last one the rest", "IBTA ch. 9, packet lengths; roce.md A.5"},
 	DuplicateAnswer:    {"duplicate-answer", "a repeated atomic is not executed again: its answer has the value of the first", "IBTA ch. 9, duplicate atomics; roce.md B.5"},
 	CNPFormat:          {"cnp-format", "a CNP has BECN, PSN 0, no AckReq, SE or pad, and 16 zero bytes", "IBTA annex A17; roce.md A.5"},
-	CNPPacing:          {"cnp-pacing", "at most one CNP per packet that was CE-marked, and not sooner than the interval after the one before", "Lumina cnp_check"},
+	CNPPacing:          {"cnp-pacing", "at most one CNP per packet that was CE-marked, and not sooner than the interval after the one before, by the mode of the adapter", "Lumina cnp_check"},
+	Timestamps:         {"timestamps", "the packets of an interface go forward in time", "trace-rules.md, integrity of the capture"},
 }
 
 // String returns the rule's name.

@@ -94,9 +94,15 @@ func (c *Checker) retries(f *flow, exact bool) {
 // timeout judges when a round begins that nothing has asked for.
 func (c *Checker) timeout(f *flow, psn bth.PSN, w reason, exact bool) {
 	h := &f.req
-	excused := h.excuse
-	h.excuse = false
+	excused, stepped, tied := h.excuse, h.stepped, h.tied
+	h.excuse, h.stepped, h.tied = false, false, false
+	s := h.record(psn)
+	T := int64(4096) << (f.attr.Timeout & 31)
+	slack := int64(c.o.Slack)
+	atOnce := c.p.Time-h.nakAt <= min(inFlight, T/4)
 	if w != noReason {
+		// Perhaps the timer had run out, and what seems to be the reason is that of the next round.
+		h.tied = w != reasonRNR && f.attr.Timeout > 0 && atOnce && s != nil && c.p.Time-s.at >= T-slack
 		return
 	}
 	// What is lost behind the place of the capture may have been an answer, or have
@@ -106,7 +112,6 @@ func (c *Checker) timeout(f *flow, psn bth.PSN, w reason, exact bool) {
 		from = psn.Add(-maxRing) // the round may have begun with packets that were lost
 	}
 	blind := !exact && h.reading(from)
-	s := h.record(psn)
 	switch {
 	case excused:
 		c.unknown(AckTimeout, whyExcused)
@@ -116,6 +121,12 @@ func (c *Checker) timeout(f *flow, psn bth.PSN, w reason, exact bool) {
 		return
 	case f.attr.Timeout == 0:
 		c.unknown(AckTimeout, whyTimeout)
+		return
+	case stepped:
+		c.unknown(AckTimeout, whyClock)
+		return
+	case tied && atOnce:
+		c.unknown(AckTimeout, whyTie)
 		return
 	case blind:
 		c.unknown(AckTimeout, whyLostBehind)
@@ -127,12 +138,10 @@ func (c *Checker) timeout(f *flow, psn bth.PSN, w reason, exact bool) {
 		c.broken(AckTimeout, "PSN %v is sent again without a NAK, and there is no timeout", psn)
 		return
 	}
-	T := int64(4096) << (f.attr.Timeout & 31)
 	since := s.at
 	if exact && psn == h.una {
 		since = max(since, h.progressAt)
 	}
-	slack := int64(c.o.Slack)
 	late := slack + inFlight
 	if !exact {
 		late += wayBehind

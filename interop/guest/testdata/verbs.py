@@ -20,6 +20,7 @@ from pyverbs.mr import MR, MW, MWBind, MWBindInfo
 from pyverbs.pd import PD
 from pyverbs.pyverbs_error import PyverbsError
 from pyverbs.qp import QP, QPAttr, QPCap, QPEx, QPInitAttr, QPInitAttrEx
+from pyverbs.srq import SRQ, SrqAttr, SrqInitAttr
 from pyverbs.wr import SGE, RecvWR, SendWR
 
 PORT = 1
@@ -30,6 +31,7 @@ MASKS = {  # QPAttr field: the mask bit that announces it
     "retry_cnt": e.IBV_QP_RETRY_CNT, "rnr_retry": e.IBV_QP_RNR_RETRY, "rq_psn": e.IBV_QP_RQ_PSN,
     "max_rd_atomic": e.IBV_QP_MAX_QP_RD_ATOMIC, "min_rnr_timer": e.IBV_QP_MIN_RNR_TIMER,
     "sq_psn": e.IBV_QP_SQ_PSN, "max_dest_rd_atomic": e.IBV_QP_MAX_DEST_RD_ATOMIC, "dest_qp_num": e.IBV_QP_DEST_QPN,
+    "cur_qp_state": e.IBV_QP_CUR_STATE,
 }
 STATES = {"RESET": e.IBV_QPS_RESET, "INIT": e.IBV_QPS_INIT, "RTR": e.IBV_QPS_RTR, "RTS": e.IBV_QPS_RTS,
           "SQD": e.IBV_QPS_SQD, "SQE": e.IBV_QPS_SQE, "ERR": e.IBV_QPS_ERR}
@@ -70,7 +72,9 @@ def ring_slot(wr_id):
 
 class Agent:
     def __init__(self, device):
+        before = descriptors()
         self.ctx = Context(name=device)
+        self.async_fd = min(descriptors() - before - {self.ctx.cmd_fd}, default=None)  # pyverbs keeps it to itself
         self.pd = PD(self.ctx)
         self.objects = []
         self.channels = {}  # by CQ: its completion channel and that one's descriptor, which pyverbs keeps to itself
@@ -101,7 +105,7 @@ class Agent:
         self.channels[cq] = channel, fd
         return cq
 
-    def create_qp(self, type, depth, sig_all, events=False, sge=1, inline=0, extended=False):
+    def create_qp(self, type, depth, sig_all, events=False, sge=1, inline=0, extended=False, srq=None):
         scq, rcq = self.create_cq(depth, events), self.create_cq(depth, events)
         cap = QPCap(max_send_wr=depth, max_recv_wr=depth, max_send_sge=sge, max_recv_sge=sge, max_inline_data=inline)
         if extended:
@@ -110,15 +114,23 @@ class Agent:
                 comp_mask=e.IBV_QP_INIT_ATTR_PD | e.IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
                 send_ops_flags=e.IBV_QP_EX_WITH_ATOMIC_WRITE | e.IBV_QP_EX_WITH_RDMA_READ))
         else:
-            qp = QP(self.pd, QPInitAttr(qp_type=TYPES[type], scq=scq, rcq=rcq, cap=cap, sq_sig_all=sig_all))
+            srq = srq if srq is None else self.objects[srq][0]
+            qp = QP(self.pd, QPInitAttr(qp_type=TYPES[type], scq=scq, rcq=rcq, srq=srq, cap=cap, sq_sig_all=sig_all))
         return {"id": self.keep(qp, scq, rcq), "qpn": qp.qp_num}
+
+    def create_srq(self, depth):
+        return {"id": self.keep(SRQ(self.pd, SrqInitAttr(SrqAttr(max_wr=depth))))}
 
     def modify(self, qp, state, attrs):
         attr, mask = QPAttr(), 0
         if state:
             attr.qp_state, mask = STATES[state], e.IBV_QP_STATE
         for name, value in (attrs or {}).items():
-            setattr(attr, name, self.ah_attr(**value) if name == "ah_attr" else value)
+            if name == "ah_attr":
+                value = self.ah_attr(**value)
+            elif name == "cur_qp_state":
+                value = STATES[value]
+            setattr(attr, name, value)
             mask |= MASKS[name]
         self.objects[qp][0].modify(attr, mask)
 
@@ -183,6 +195,9 @@ class Agent:
         ctypes.c_uint32.from_address(wqe + 36).value = rkey
         ctypes.c_uint8.from_address(wqe + 40).value = type
         ctypes.c_uint8.from_address(wqe + 41).value = level
+        # The length on the wire is that of the data that the request has.
+        for resid in 184, 188:
+            ctypes.c_uint32.from_address(wqe + resid).value = length
         qp.wr_complete()
 
     def alloc_mw(self, type):
@@ -229,6 +244,16 @@ class Agent:
         channel.get_cq_event(cq)
         cq.ack_events(1)
         return {"event": True}
+
+    def async_events(self, count, limit):
+        """Waits for count asynchronous events, or for the limit in seconds; takes, acknowledges and returns what there is."""
+        poll, events, deadline = select.poll(), [], time.monotonic() + limit
+        poll.register(self.async_fd, select.POLLIN)
+        while len(events) < count and poll.poll(max(0, deadline - time.monotonic()) * 1000):
+            event = self.ctx.get_async_event()
+            events.append(event.event_type)
+            event.ack()
+        return {"events": events}
 
     def mcast(self, qp, group, attach):
         """ibv_attach_mcast or ibv_detach_mcast, which pyverbs has not."""
