@@ -569,5 +569,8 @@ var mutants = []mutant{
 	{name: "a bind of UC that fails", file: ucSend, old: "q.status = transport.StatusMWBind", new: "_ = q", tests: "TestUCLocal|TestMatrixPosting"},
 	{name: "SEND with invalidate is none of UC", file: "device/post.go", old: " || wr.Op == OpSendInv {", new: " {", tests: "TestMatrixPosting|TestUC"},
 	{name: "who sends to itself is held up", file: "device/run.go", old: "if patient {", new: "if false {", tests: "TestLoopHoldsBack", packages: "./device"},
+	{name: "uverbs: an answer that was not stored takes back", file: "uverbs/conn.go", old: "\t\t\tundo(c)\n", new: "", tests: "TestUnstoredAnswers", packages: "./uverbs"},
+	{name: "uverbs: only the last answer is taken back", file: "uverbs/conn.go", old: "undo != nil && c.lastSeq == seq {", new: "undo != nil {", tests: "TestUnstoredAnswers", packages: "./uverbs"},
+	{name: "uverbs: capabilities that librxe has no call for", file: "uverbs/commands_query.go", old: "d.Caps&^unreachable | claimed", new: "d.Caps | claimed", tests: "TestQuer", packages: "./uverbs"},
 	{name: "FLUSH's length in a ring", file: "uverbs/ring.go", old: "wr.FlushLen = le.Uint64(b[wqeRemote:]), le.Uint32(b[wqeFlushKey:]), le.Uint32(b[wqeLength:])", new: "wr.FlushLen = le.Uint64(b[wqeRemote:]), le.Uint32(b[wqeFlushKey:]), le.Uint32(b[32:])", tests: "TestOperations|TestSendRequest", packages: "./uverbs"},
 }
