@@ -230,9 +230,8 @@ func TestOpsErrors(t *testing.T) {
 				mark := l.tape.mark()
 				from.post(c.wr)
 				got := verdict{request: wcs(t, from, true, 1)[0].Status, recv: wcs(t, to, false, 1)[0].Status}
-				if l := l.tape.naks(mark, answers(to)); len(l) > 0 {
-					got.nak = l[0]
-				}
+				waitFor(t, patience, "the NAK on the tape", func() bool { return len(l.tape.naks(mark, answers(to))) > 0 })
+				got.nak = l.tape.naks(mark, answers(to))[0]
 				if to == opsEnd(p.soft) {
 					if got != c.soft {
 						t.Errorf("softnic: %+v, want %+v", got, c.soft)

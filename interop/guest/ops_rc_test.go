@@ -293,7 +293,11 @@ func opsSendInv(t *testing.T, p *opsPair, from, to opsEnd) {
 // opsNak holds that an end has answered with one NAK since the mark, of this syndrome.
 func opsNak(t *testing.T, l *opsLab, mark int, to opsEnd, want bth.Syndrome) {
 	t.Helper()
-	got := l.tape.naks(mark, answers(to))
+	var got []bth.Syndrome
+	waitFor(t, patience, "the NAK on the tape, where it is after the other end has it", func() bool {
+		got = l.tape.naks(mark, answers(to))
+		return len(got) > 0
+	})
 	if len(got) != 1 || got[0] != want {
 		t.Errorf("%s answers with NAKs %x, want one %x", to.who(), got, want)
 	}
