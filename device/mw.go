@@ -148,11 +148,12 @@ func (k *keys) bind(q *QP, b *transport.BindWR) (was *region, ok bool) {
 		return was, true
 	}
 	mr := k.local[b.MRKey]
+	access := b.Access &^ LocalWrite // that of its region counts; rxe takes it, and programs give it
 	switch {
 	case b.Length == 0, w.typ != MW1 && w.mem != nil,
 		mr == nil, mr.pd != q.pd, mr.access&MWBind == 0, !within(b.Addr, b.Length, mr.base, mr.size),
-		b.Access&^anyRemote != 0, b.Access&(RemoteWrite|RemoteAtomic) != 0 && mr.access&LocalWrite == 0,
-		b.Access&FlushPersistent != 0 && !persists(mr.mem.Memory):
+		access&^anyRemote != 0, access&(RemoteWrite|RemoteAtomic) != 0 && mr.access&LocalWrite == 0,
+		access&FlushPersistent != 0 && !persists(mr.mem.Memory):
 		return nil, false
 	}
 	was = k.unbind(w)
@@ -160,7 +161,7 @@ func (k *keys) bind(q *QP, b *transport.BindWR) (was *region, ok bool) {
 	w.mem, w.mr = new(region), mr
 	w.mem.open(mr.mem.Memory, &mr.mem)
 	mr.windows++
-	g := &grant{pd: q.pd, mem: w.mem, base: b.Addr, size: b.Length, access: b.Access}
+	g := &grant{pd: q.pd, mem: w.mem, base: b.Addr, size: b.Length, access: access}
 	if w.typ != MW1 {
 		w.qp, g.qp = q, q
 		q.windows++

@@ -118,7 +118,7 @@ type BindWR struct {
 	MRKey  uint32 // L_Key of the region
 	Addr   uint64
 	Length uint64
-	Access Access
+	Access Access // remote rights; LocalWrite is allowed and says nothing
 }
 
 // RegWR gives an invalid region memory, and a key of which only the low 8 bits may differ.

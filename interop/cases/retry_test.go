@@ -489,6 +489,17 @@ func TestCredits(t *testing.T) {
 		c.gets(peer.ReadRespOnly(nicQP, 0x102, 3, make([]byte, 8)).With(func(f *peer.Frame) { f.AETH.Syndrome = 0 }))
 		l.emits("SEND_ONLY 000103 ar [3]")
 	})
+	// A peer whose MSN lags behind what it acknowledges does not stop the queue: what is answered is not beyond any more.
+	bubble(t, "the one beyond is answered with an old MSN", func(t *testing.T) {
+		l, c, mr := setup(t)
+		c.gets(limited(0x100, 1, 0))
+		l.settle()
+		c.send(mr, 2)
+		c.send(mr, 3)
+		l.emits("SEND_ONLY 000101 ar [2]")
+		c.gets(limited(0x101, 1, 0))
+		l.emits("SEND_ONLY 000102 ar [3]")
+	})
 	// A WRITE needs no receive and no credit; with an immediate it does. Each message counts
 	// in the limit, because each counts in the MSN.
 	bubble(t, "what takes no receive passes", func(t *testing.T) {

@@ -75,7 +75,8 @@ func TestWindowNarrows(t *testing.T) {
 		{device.MWBind, device.RemoteWrite, false},
 		{device.MWBind, device.RemoteAtomic, false},
 		{device.LocalWrite, device.RemoteWrite, false},
-		{device.MWBind | device.LocalWrite, device.RemoteRead | device.LocalWrite, false},
+		{device.MWBind | device.LocalWrite, device.RemoteWrite | device.LocalWrite, true}, // it says nothing of a window
+		{device.MWBind, device.RemoteWrite | device.LocalWrite, false},
 		{device.MWBind | device.LocalWrite, device.MWBind, false},
 		{device.MWBind | device.LocalWrite, transport.ZeroBased, false},
 	} {

@@ -24,7 +24,7 @@ func TestOpsWindows(t *testing.T) {
 	// open binds a window, and has the other end write and read through it.
 	open := func(t *testing.T, from, to opsEnd, w *opsWindow) {
 		t.Helper()
-		to.bind(w, off, size, device.RemoteWrite|device.RemoteRead)
+		to.bind(w, off, size, device.RemoteWrite|device.RemoteRead|device.LocalWrite) // the last says nothing, on either
 		if wc := sent(t, to, "bind", device.StatusSuccess); wc.Op != device.WCBindMW {
 			t.Errorf("completion of the bind: %+v", wc)
 		}

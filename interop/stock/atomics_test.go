@@ -138,7 +138,7 @@ func TestWindows(t *testing.T) {
 				connect(q, p, path{mtu: 1024, rnrRetry: 7})
 				w := b.window(c.typ)
 				old := w.RKey
-				p.bind(1, w, far, at, length, remoteWrite|remoteRead)
+				p.bind(1, w, far, at, length, remoteWrite|remoteRead|localWrite) // rdma-core's own tests ask for the last, too
 				if wc := p.sent(1)[0]; wc.Status != success || wc.Opcode != wcBindMW || wc.WrID != 1 {
 					t.Fatalf("bind: completion %+v", wc)
 				}
