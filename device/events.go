@@ -130,6 +130,7 @@ const (
 	EventQPReqErr    EventType = 2
 	EventQPAccessErr EventType = 3
 	EventCommEst     EventType = 4
+	EventSQDrained   EventType = 5
 	EventDeviceFatal EventType = 8
 	EventSRQLimit    EventType = 15
 	EventLastWQE     EventType = 16
@@ -137,7 +138,7 @@ const (
 
 var eventNames = map[EventType]string{
 	EventCQErr: "IBV_EVENT_CQ_ERR", EventQPFatal: "IBV_EVENT_QP_FATAL", EventQPReqErr: "IBV_EVENT_QP_REQ_ERR",
-	EventQPAccessErr: "IBV_EVENT_QP_ACCESS_ERR", EventCommEst: "IBV_EVENT_COMM_EST", EventDeviceFatal: "IBV_EVENT_DEVICE_FATAL",
+	EventQPAccessErr: "IBV_EVENT_QP_ACCESS_ERR", EventCommEst: "IBV_EVENT_COMM_EST", EventSQDrained: "IBV_EVENT_SQ_DRAINED", EventDeviceFatal: "IBV_EVENT_DEVICE_FATAL",
 	EventSRQLimit: "IBV_EVENT_SRQ_LIMIT_REACHED", EventLastWQE: "IBV_EVENT_QP_LAST_WQE_REACHED",
 }
 

@@ -20,12 +20,14 @@ type QPAttr struct {
 	AH              AHAttr
 	PKeyIndex       int
 	Port            int
-	MaxRdAtomic     int // READs and atomics in flight as initiator
-	MaxDestRdAtomic int // and as responder; rounded up to a power of two
-	MinRNRTimer     int // code, 0 ... 31
-	Timeout         int // code, 0 ... 31; 4.096 µs · 2^code, 0: no timer
-	RetryCnt        int // 0 ... 7
-	RNRRetry        int // 0 ... 7; 7: no limit
+	MaxRdAtomic     int  // READs and atomics in flight as initiator
+	MaxDestRdAtomic int  // and as responder; rounded up to a power of two
+	MinRNRTimer     int  // code, 0 ... 31
+	Timeout         int  // code, 0 ... 31; 4.096 µs · 2^code, 0: no timer
+	RetryCnt        int  // 0 ... 7
+	RNRRetry        int  // 0 ... 7; 7: no limit
+	SQDNotify       bool // to SQD: an event EventSQDrained says when all that was begun is complete (en_sqd_async_notify)
+	SQDraining      bool // Query alone: in SQD, and it is not yet (sq_draining)
 }
 
 // Modify changes the attributes that mask names, and with AttrState the state.
@@ -63,8 +65,8 @@ func (q *QP) modify(a *QPAttr, mask AttrMask) error {
 	if err := checkMove(q.typ, from, to, mask); err != nil {
 		return err
 	}
-	if to == StateSQD && from == StateRTS {
-		return because(EOPNOTSUPP, "draining the send queue is not supported yet")
+	if from == StateSQD && q.draining && to != StateErr && to != StateReset {
+		return because(EINVAL, "the send queue is draining: wait until query says otherwise, or for %s", EventSQDrained)
 	}
 	path, err := q.checkAttrs(a, mask)
 	if err != nil {
@@ -206,6 +208,9 @@ func (q *QP) commit(a *QPAttr, mask AttrMask, path *wire.Path, from, to State) {
 			f.set()
 		}
 	}
+	if to == StateSQD && from != StateSQD {
+		q.draining, q.tellDrained = true, mask&AttrSQDNotify != 0 && a.SQDNotify
+	}
 	q.enterState(to)
 	q.eng.Modified(now, ch)
 	if to == StateErr {
@@ -237,5 +242,6 @@ func (q *QP) Query() (QPAttr, QPInit) {
 	defer q.mu.Unlock()
 	a := q.user
 	a.State, a.CurState = q.attr.State, q.attr.State
+	a.SQDraining = a.State == StateSQD && q.draining
 	return a, QPInit{Type: q.typ, SendCQ: q.scq, RecvCQ: q.rcq, Cap: q.cap, SRQ: q.srq, SigAll: q.attr.SigAll, Steer: q.steered, Handler: q.handler}
 }

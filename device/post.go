@@ -124,7 +124,7 @@ func (q *QP) checkReliable(wr *SendWR) error {
 	case wr.Op == OpFlush && (wr.Len() != 0 || wr.FlushType&^(transport.FlushGlobal|transport.FlushPersistent) != 0 || wr.FlushLevel > transport.FlushMR):
 		return because(EINVAL, "%s takes no data, types 1 and 2, levels 0 and 1", wr.Op)
 	}
-	if !rc.Asks(wr.Op) || q.attr.State != StateRTS {
+	if !rc.Asks(wr.Op) || !q.attr.State.Sends() {
 		return nil
 	}
 	if q.attr.MaxRdAtomic == 0 {

@@ -86,26 +86,28 @@ type RecvRing interface {
 
 // QP is a queue pair.
 type QP struct {
-	dev      *Device
-	ctx      *Context
-	pd       *PD
-	typ      QPType
-	num      uint32
-	scq, rcq *CQ
-	cap      Cap
-	handler  func(AsyncEvent)
-	changed  func(State) // QPInit.StateChanged
-	recv     transport.RecvContext
-	sendRing SendRing             // nil: sq
-	recvRing RecvRing             // nil: rq, or srq
-	srq      *SRQ                 // nil: none
-	xrcd     *XRCD                // XRC_TGT
-	windows  int                  // memory windows that it has bound; the key table's lock guards it
-	slowDown func(transport.Time) // rate hook: hears of congestion notifications; nil: there is none
-	cnpPath  *wire.Path           // of the last notification that was sent
-	lastWQE  bool                 // the event was raised since it entered ERR
-	notSelf  bool                 // it does not hear what it sends to a multicast group
-	groups   groupSet             // that it is attached to; mcast.change is held too where it changes
+	dev         *Device
+	ctx         *Context
+	pd          *PD
+	typ         QPType
+	num         uint32
+	scq, rcq    *CQ
+	cap         Cap
+	handler     func(AsyncEvent)
+	changed     func(State) // QPInit.StateChanged
+	recv        transport.RecvContext
+	sendRing    SendRing             // nil: sq
+	recvRing    RecvRing             // nil: rq, or srq
+	srq         *SRQ                 // nil: none
+	xrcd        *XRCD                // XRC_TGT
+	windows     int                  // memory windows that it has bound; the key table's lock guards it
+	slowDown    func(transport.Time) // rate hook: hears of congestion notifications; nil: there is none
+	cnpPath     *wire.Path           // of the last notification that was sent
+	lastWQE     bool                 // the event was raised since it entered ERR
+	draining    bool                 // in SQD: requests that were begun are not complete
+	tellDrained bool                 // with an event
+	notSelf     bool                 // it does not hear what it sends to a multicast group
+	groups      groupSet             // that it is attached to; mcast.change is held too where it changes
 
 	mu                     sync.Mutex // first in the lock order
 	idle                   sync.Cond  // flushing has ended

@@ -65,6 +65,7 @@ func (q *QP) leave(now transport.Time, bursts int, patient bool) {
 		q.lastWQE = true // once per entry to ERR: no more receives will be taken
 		q.ctx.raise(AsyncEvent{Type: EventLastWQE, QP: q}, q.handler)
 	}
+	q.drained()
 	q.setTimer(now)
 	q.refill()
 	if q.sending || q.tx.Len() == 0 {
@@ -99,6 +100,7 @@ func (q *QP) leave(now transport.Time, bursts int, patient bool) {
 			q.deliver(now)
 		}
 		q.eng.Pump(now)
+		q.drained()
 		q.setTimer(now)
 		q.refill()
 	}
@@ -108,6 +110,17 @@ func (q *QP) leave(now transport.Time, bursts int, patient bool) {
 	q.mu.Unlock()
 	if more {
 		q.poke()
+	}
+}
+
+// drained notes, in SQD, that all that was begun is complete. From then on attributes may change.
+func (q *QP) drained() {
+	if !q.draining || q.attr.State != StateSQD || !q.eng.Drained() {
+		return
+	}
+	q.draining = false
+	if q.tellDrained {
+		(*host)(q).Raise(transport.EventSQDrained)
 	}
 }
 

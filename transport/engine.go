@@ -30,18 +30,22 @@ func (s State) String() string {
 	return "?"
 }
 
+// Sends reports whether requests that have begun are sent.
+func (s State) Sends() bool { return s == RTS || s == SQD }
+
 // Receives reports whether inbound requests are processed.
 func (s State) Receives() bool { return s >= RTR && s <= SQE }
 
 // Event is an affiliated asynchronous event; values as enum ibv_event_type.
 type Event uint8
 
-// The events that engines raise.
+// The events that engines raise, and EventSQDrained for them.
 const (
 	EventQPFatal     Event = 1
 	EventQPReqErr    Event = 2
 	EventQPAccessErr Event = 3
 	EventCommEst     Event = 4
+	EventSQDrained   Event = 5
 )
 
 // Attr is what an engine knows of its queue pair. The device writes it under
@@ -140,6 +144,9 @@ type Engine interface {
 	Sent(now Time, l *TxList)
 	// Modified says that the device has changed Attr.
 	Modified(now Time, c Changed)
+	// Drained reports whether no request of the send queue has begun and not completed. In SQD none begins: what has begun
+	// ends as ever, with its retries, and the others stay where they are.
+	Drained() bool
 	// Flush completes all requests with a flush error; the state is ERR.
 	Flush(now Time)
 	// FlushSends does so for the send queue alone; the state is SQE.

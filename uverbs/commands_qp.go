@@ -157,6 +157,7 @@ func modifyQP(c *conn, r *request, a *answer) error {
 		PKeyIndex: int(r.u16(92)), State: device.State(r.u8(96)), CurState: device.State(r.u8(97)), PathMTU: mtuBytes(r.u8(98)),
 		MaxRdAtomic: int(r.u8(101)), MaxDestRdAtomic: int(r.u8(102)), MinRNRTimer: int(r.u8(103)), Port: int(r.u8(104)),
 		Timeout: int(r.u8(105)), RetryCnt: int(r.u8(106)), RNRRetry: int(r.u8(107)),
+		SQDNotify: r.u8(100) != 0,
 	}
 	if mask&device.AttrAccess != 0 {
 		at.Access &^= accessOptional
@@ -193,6 +194,9 @@ func queryQP(c *conn, r *request, a *answer) error {
 	}
 	le.PutUint16(b[104:], uint16(at.PKeyIndex))
 	b[108], b[109], b[110] = uint8(at.State), uint8(at.CurState), mtuCode(at.PathMTU)
+	if at.SQDraining {
+		b[112] = 1
+	}
 	b[113], b[114], b[115] = uint8(at.MaxRdAtomic), uint8(at.MaxDestRdAtomic), uint8(at.MinRNRTimer)
 	b[116], b[117], b[118], b[119] = uint8(at.Port), uint8(at.Timeout), uint8(at.RetryCnt), uint8(at.RNRRetry)
 	if in.SigAll {

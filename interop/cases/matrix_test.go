@@ -13,11 +13,11 @@ import (
 	"github.com/softnic/softnic/transport"
 )
 
-// The services of the matrix, and the states that a queue pair of one can be in. SQD cannot be reached: draining
-// is refused (matrix.state); SQE is for services that go on receiving after a send has failed.
+// The services of the matrix, and the states that a queue pair of one can be in. SQE is for services that go on receiving after a
+// send has failed.
 var (
 	mxTypes  = []device.QPType{device.RC, device.UC, device.UD, device.GSI, device.SMI, device.RawPacket, device.XRCIni, device.XRCTgt}
-	mxStates = []device.State{device.StateReset, device.StateInit, device.StateRTR, device.StateRTS, device.StateSQE, device.StateErr}
+	mxStates = []device.State{device.StateReset, device.StateInit, device.StateRTR, device.StateRTS, device.StateSQD, device.StateSQE, device.StateErr}
 )
 
 func mxReaches(typ device.QPType, s device.State) bool {
@@ -156,11 +156,10 @@ func (m *matrix) state(s device.State) {
 			mask = 0
 		}
 		to(device.StateRTS, mask)
-		// design.md 8, roce.md B.12: no draining yet.
-		a.State = device.StateSQD
-		errno(m.t, m.qp.Modify(&a, device.AttrState), device.EOPNOTSUPP)
 	}
 	switch s {
+	case device.StateSQD:
+		to(device.StateSQD, 0)
 	case device.StateSQE: // by a request that fails
 		wr := m.sendWR(device.OpSend)
 		wr.SGE = []device.SGE{{Addr: 1, Length: 20, LKey: 1}}
@@ -304,7 +303,7 @@ type mxWant struct {
 func mxExpect(typ device.QPType, s device.State, op peer.Op) mxWant {
 	class := mxClassOf(typ, op)
 	reliable := typ == device.RC || typ == device.XRCTgt
-	receives := s == device.StateRTR || s == device.StateRTS || s == device.StateSQE
+	receives := s == device.StateRTR || s == device.StateRTS || s == device.StateSQD || s == device.StateSQE
 	drop := func(why string) mxWant { return mxWant{drop: why, state: s} }
 	switch {
 	case typ == device.SMI || typ == device.RawPacket: // A.11 step 5; no RoCE packet is for a raw queue pair
@@ -590,6 +589,8 @@ func mxPost(typ device.QPType, s device.State, op device.WROp) (taken bool, wc s
 		return false, "", false, s
 	case !slices.Contains(mxHas(typ), op):
 		return false, "", false, s
+	case s == device.StateSQD: // B.12: taken and held
+		return true, "", false, s
 	case s == device.StateSQE || s == device.StateErr: // taken and flushed, in SQE too; nothing is executed
 		return true, "9 WR_FLUSH_ERR", false, s
 	case op == device.OpLocalInv || op == device.OpBindMW || op == device.OpRegMR: // of a key that is none (design.md 8)

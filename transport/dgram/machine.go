@@ -98,7 +98,7 @@ func (m *Machine) Pump(now transport.Time) bool {
 // sendError has the send side stop over a request that failed.
 func (m *Machine) sendError(now transport.Time) {
 	m.Counters.ReqCqeError.Inc()
-	if m.Attr.State == transport.RTS {
+	if m.Attr.State.Sends() {
 		m.Host.Failed(transport.SQE)
 	}
 	m.FlushSends(now)
@@ -214,6 +214,9 @@ func (m *Machine) Modified(now transport.Time, _ transport.Changed) {
 		m.Pump(now)
 	}
 }
+
+// Drained implements transport.Engine.
+func (m *Machine) Drained() bool { return m.n == 0 }
 
 // FlushSends implements transport.Engine.
 func (m *Machine) FlushSends(transport.Time) {

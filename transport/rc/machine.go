@@ -119,11 +119,18 @@ func (m *Machine) Modified(now transport.Time, c transport.Changed) {
 	switch m.Attr.State {
 	case transport.RTS:
 		m.req.send(now)
+	case transport.SQD:
+		if m.req.drained() {
+			m.req.refill() // the budgets may be others
+		}
 	case transport.Err:
 		m.rsp.silence()
 		m.req.takeBack()
 	}
 }
+
+// Drained implements transport.Engine.
+func (m *Machine) Drained() bool { return m.req.drained() }
 
 // Flush implements transport.Engine.
 func (m *Machine) Flush(now transport.Time) {

@@ -142,14 +142,17 @@ func (r *requester) grow() {
 // send emits packets until the queue is empty or something holds it back.
 func (r *requester) send(now transport.Time) {
 	a := r.m.Attr
-	for a.State == transport.RTS && r.rnrUntil == 0 && r.m.Tx.Len() < txHigh && !r.stopped(now) {
-		if r.cur == r.n && !r.fetch() {
+	for a.State.Sends() && r.rnrUntil == 0 && r.m.Tx.Len() < txHigh && !r.stopped(now) {
+		if r.cur == r.n && (a.State == transport.SQD || !r.fetch()) {
 			return
 		}
 		w := r.at(r.cur)
 		if w.done { // a local request that was executed before what precedes it was sent again
 			r.cur++
 			continue
+		}
+		if a.State == transport.SQD && w.packets == 0 {
+			return // it has not begun
 		}
 		if w.status != transport.StatusSuccess {
 			// Requests before it are on the wire and complete first.
@@ -166,6 +169,9 @@ func (r *requester) send(now transport.Time) {
 			continue
 		}
 		if w.packets == 0 && !r.admit(w) {
+			if w.status != transport.StatusSuccess {
+				continue
+			}
 			return
 		}
 		if !r.sendPacket(now, w) {
@@ -192,6 +198,10 @@ func (r *requester) admit(w *wqe) bool {
 		r.beyond = w.ssn
 	}
 	if w.asks() {
+		if a.MaxRdAtomic == 0 { // set to that in SQD, after the request was posted
+			w.status = transport.StatusLocalQPOp
+			return false
+		}
 		if r.reading >= a.MaxRdAtomic {
 			return false
 		}
@@ -422,6 +432,9 @@ func (r *requester) complete() {
 		r.m.Host.SendDone(wc)
 	}
 }
+
+// drained reports whether what is held has not begun.
+func (r *requester) drained() bool { return r.n == 0 || r.at(0).packets == 0 && !r.at(0).done }
 
 // oldest returns the index of the first request without an answer; n if there
 // is none.

@@ -63,7 +63,13 @@ func (r *responder) answeredRead(id uint32) {
 	}
 }
 
-// resize sets the depth, a power of two; what was saved is forgotten.
+// resize sets the depth, a power of two. The newest of what was saved stay.
 func (r *responder) resize(depth int) {
-	r.saved = saved{r: make([]resource, depth)}
+	s := &r.saved
+	big := saved{r: make([]resource, depth), next: s.next, n: min(s.n, depth)}
+	for i := 1; i <= big.n; i++ {
+		id := s.next - uint32(i)
+		big.r[id&uint32(depth-1)] = s.r[id&uint32(len(s.r)-1)]
+	}
+	r.saved = big
 }

@@ -97,6 +97,9 @@ func (m *Machine) Modified(now transport.Time, c transport.Changed) {
 	}
 }
 
+// Drained implements transport.Engine.
+func (m *Machine) Drained() bool { return m.req.drained() }
+
 // FlushSends implements transport.Engine.
 func (m *Machine) FlushSends(transport.Time) { m.req.flush() }
 

@@ -53,9 +53,18 @@ func (r *requester) current() *request {
 	return q
 }
 
+// inside reports whether some packets of a request were emitted, and not all.
+func (r *requester) inside() bool { return r.n > 0 && !r.at(r.n-1).done && r.off > 0 }
+
+// drained reports whether what is held has not begun.
+func (r *requester) drained() bool { return r.n == 0 || r.n == 1 && !r.at(0).done && r.off == 0 }
+
 // send emits packets until the queue is empty or the transmit list is long enough.
 func (r *requester) send() {
-	for r.m.Attr.State == transport.RTS && r.m.Tx.Len() < txHigh {
+	for s := r.m.Attr.State; s.Sends() && r.m.Tx.Len() < txHigh; s = r.m.Attr.State {
+		if s == transport.SQD && !r.inside() {
+			return
+		}
 		q := r.current()
 		if q == nil {
 			return
@@ -112,7 +121,7 @@ func (r *requester) emit(q *request) transport.Status {
 func (r *requester) fail(q *request) {
 	q.done = true
 	r.m.Counters.ReqCqeError.Inc()
-	if r.m.Attr.State == transport.RTS {
+	if r.m.Attr.State.Sends() {
 		r.m.Host.Failed(transport.SQE)
 	}
 	r.flush()
