@@ -45,8 +45,7 @@ func (q *QP) acceptCNP(v *wire.View) wire.Fault {
 	case p == nil || v.Src() != p.Dst || v.Dst() != p.Src:
 		return wire.WrongPeer
 	}
-	q.notified(q.dev.now())
-	return wire.Ignored
+	return q.notified(q.dev.now())
 }
 
 // serves reports whether an opcode is of the service of a connection.

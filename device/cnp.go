@@ -56,15 +56,16 @@ func (n *notifications) due(p *CNPPacing, src, dst netip.Addr, now transport.Tim
 }
 
 // congested tells the peer of a connection that one of its packets was marked on its way; the
-// queue pair's lock is held.
+// queue pair's lock is held. While a notification waits to be sent there is no other: they would leave together.
 func (q *QP) congested(now transport.Time, v *wire.View) {
 	c := &q.dev.counters
 	c.NpEcnMarked.Inc()
 	p := q.attr.Path
-	if p == nil || !q.dev.cnp.due(&q.dev.profile.CNP, p.Src, p.Dst, now) {
+	if p == nil || q.cnpWaits || !q.dev.cnp.due(&q.dev.profile.CNP, p.Src, p.Dst, now) {
 		return
 	}
 	c.NpCnpSent.Inc()
+	q.cnpWaits = true
 	t := q.tx.Add()
 	if q.cnpPath == nil || *q.cnpPath != cnpPath(p) {
 		path := cnpPath(p)
@@ -84,14 +85,17 @@ func cnpPath(p *wire.Path) wire.Path {
 	return c
 }
 
-// notified handles a notification from the peer; the queue pair's lock is held.
-func (q *QP) notified(now transport.Time) {
-	if q.slowDown == nil {
+// notified hands a notification from the peer to the rate hook; the queue pair's lock is held.
+func (q *QP) notified(now transport.Time) wire.Fault {
+	if !q.attr.State.Receives() {
 		q.dev.counters.RpCnpIgnored.Inc()
-		return
+		return wire.Ignored
 	}
 	q.dev.counters.RpCnpHandled.Inc()
-	q.slowDown(now)
+	if q.slowDown != nil {
+		q.slowDown(now)
+	}
+	return wire.OK
 }
 
 // ce reports whether a router has marked the packet: congestion experienced.

@@ -221,6 +221,7 @@ func (q *QP) commit(a *QPAttr, mask AttrMask, path *wire.Path, from, to State) {
 // toReset empties the queue pair: nothing of the old connection is left. Nothing is being sent.
 func (q *QP) toReset() {
 	q.tx.Release()
+	q.cnpWaits = false
 	mtu := q.attr.PathMTU
 	q.attr = transport.Attr{QPN: q.num, SigAll: q.attr.SigAll, MigReq: q.attr.MigReq, Rules: q.attr.Rules, PKey: DefaultPKey}
 	if q.dev.longest(q.typ) != 0 {

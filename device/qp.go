@@ -101,7 +101,8 @@ type QP struct {
 	srq         *SRQ                 // nil: none
 	xrcd        *XRCD                // XRC_TGT
 	windows     int                  // memory windows that it has bound; the key table's lock guards it
-	slowDown    func(transport.Time) // rate hook: hears of congestion notifications; nil: there is none
+	slowDown    func(transport.Time) // rate hook: hears of congestion notifications; nil, for nothing slows down yet
+	cnpWaits    bool                 // a congestion notification is on the transmit list or with the flusher
 	cnpPath     *wire.Path           // of the last notification that was sent
 	lastWQE     bool                 // the event was raised since it entered ERR
 	draining    bool                 // in SQD: requests that were begun are not complete

@@ -3,6 +3,7 @@ package device
 import (
 	"github.com/softnic/softnic/link"
 	"github.com/softnic/softnic/wire"
+	"github.com/softnic/softnic/wire/bth"
 )
 
 // receiveLoop reads one source until it is closed.
@@ -59,7 +60,7 @@ func (d *Device) receive(b *link.Batch) {
 				p.Fault = wire.NoQP
 			} else if f := q.accept(&p.View); f != wire.OK {
 				p.Fault = f
-			} else {
+			} else if p.View.BTH().Opcode() != bth.CNPNotify {
 				p.Fault = q.eng.Receive(now, &p.View)
 				if ce(&p.View) {
 					q.congested(now, &p.View)

@@ -2,6 +2,7 @@ package device
 
 import (
 	"github.com/softnic/softnic/transport"
+	"github.com/softnic/softnic/wire"
 )
 
 // poke wakes the queue pair's goroutine.
@@ -78,10 +79,15 @@ func (q *QP) leave(now transport.Time, bursts int, patient bool) {
 	}
 	q.sending = true
 	for ; q.tx.Len() > 0 && (bursts > 0 || q.dev.opts.Stepped); bursts-- {
+		loops := q.loops()
+		if loops && !patient && q.dev.port.Crowded() {
+			break // the queue pair's goroutine can wait
+		}
 		q.tx.Swap(&q.out)
+		cnp := q.cnpWaits
 		q.mu.Unlock()
-		if patient { // before accesses run: who takes a key away waits for those
-			q.dev.port.Await(q.out.Packets()[0].Path)
+		if loops && patient { // before accesses run: who takes a key away waits for those
+			q.dev.port.Await()
 		}
 		q.pkts = q.out.Resolve(q.pkts[:0], &q.scr)
 		q.transmit()
@@ -93,6 +99,7 @@ func (q *QP) leave(now transport.Time, bursts int, patient bool) {
 			q.tx.Release()
 			break
 		}
+		q.cnpWaits = q.cnpWaits && !cnp
 		now = q.dev.now()
 		q.eng.Sent(now, &q.out)
 		q.out.Release()
@@ -111,6 +118,18 @@ func (q *QP) leave(now transport.Time, bursts int, patient bool) {
 	if more {
 		q.poke()
 	}
+}
+
+// loops reports whether a packet on the transmit list goes to the device itself.
+func (q *QP) loops() bool {
+	var last *wire.Path
+	for _, t := range q.tx.Packets() {
+		if t.Path != last && q.dev.port.Loops(t.Path) {
+			return true
+		}
+		last = t.Path
+	}
+	return false
 }
 
 // drained notes, in SQD, that all that was begun is complete. From then on attributes may change.

@@ -100,6 +100,13 @@ func (q *Queue) Relieve(n int) {
 	}
 }
 
+// Len returns how many packets are queued.
+func (q *Queue) Len() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.n
+}
+
 // Recv is Endpoint.Recv. One batch may serve several queues in turn.
 func (q *Queue) Recv(b *Batch, wait bool) error { return q.recv(context.Background(), b, wait) }
 

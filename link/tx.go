@@ -175,17 +175,18 @@ func (p *Port) armTx() {
 	}
 }
 
-// Await waits, where a packet on this path would go to the device itself, until there is room for it and many
-// more: who sends faster than the device receives is held up, instead of losing what no wire has lost. It must not be
-// called by who receives from the loop, nor where that would wait for the caller.
-func (p *Port) Await(path *wire.Path) {
-	if p.inline || path == nil {
-		return
-	}
-	if p.view.Load().isLocal(path.Dst) || path.Dst.IsMulticast() && p.groups.has(path.Dst) {
-		p.loop.Relieve(loopLen / 2)
-	}
+// Loops reports whether a packet on this path goes to the device itself, perhaps to others too, by way of a queue that
+// has an end: who sends faster than the device receives must wait, or lose what no wire has lost.
+func (p *Port) Loops(path *wire.Path) bool {
+	return !p.inline && path != nil && (p.view.Load().isLocal(path.Dst) || path.Dst.IsMulticast() && p.groups.has(path.Dst))
 }
+
+// Await waits until there is room in that queue for many packets. It must not be called by who receives from it, nor
+// where that would wait for the caller: those ask whether it is Crowded, and leave the packets to somebody else.
+func (p *Port) Await() { p.loop.Relieve(loopLen / 2) }
+
+// Crowded reports whether Await would wait.
+func (p *Port) Crowded() bool { return p.loop.Len() > loopLen/2 }
 
 // emit frames a packet and puts it into the ring or, if it is for the device itself, into
 // the loop.

@@ -13,6 +13,7 @@ type Tx struct {
 	Token  uint32  // the engine's own mark, handed back by Sent
 	Lost   bool    // it was not sent: its memory could not be read
 	Gone   bool    // it is lost, and because of ErrGone
+	Behind bool    // it was not sent: one before it is lost, see Cut
 	pieces []piece // gather list
 	inline []byte  // bytes that were copied into the packet
 }
@@ -55,7 +56,7 @@ func (l *TxList) Add() *Tx {
 	t := l.list[l.n]
 	l.n++
 	t.Packet.Path, t.Len, t.Size, t.Pad, t.Cause, t.Round = nil, 0, 0, 0, 0, 0
-	t.Data, t.pieces, t.inline, t.Token, t.Lost, t.Gone = t.Data[:0], t.pieces[:0], t.inline[:0], 0, false, false
+	t.Data, t.pieces, t.inline, t.Token, t.Lost, t.Gone, t.Behind = t.Data[:0], t.pieces[:0], t.inline[:0], 0, false, false, false
 	return t
 }
 
@@ -88,7 +89,7 @@ func (l *TxList) Packets() []*Tx { return l.list[:l.n] }
 // Resolve turns the gather list of every packet into bytes: slices of the
 // memory where it can be touched, else a copy, made with one call for all packets of one
 // region that follow each other. It appends the packets to dst; one whose memory cannot be
-// read any more, or under a key that is not valid any more, is left out and marked Lost.
+// read any more, or under a key that is not valid any more, is left out and marked Lost; what is behind it, see Cut.
 func (l *TxList) Resolve(dst []*wire.Packet, s *Scratch) []*wire.Packet {
 	from := 0
 	var mem Region // of the extents collected from packet from on
@@ -110,12 +111,29 @@ func (l *TxList) Resolve(dst []*wire.Packet, s *Scratch) []*wire.Packet {
 		}
 	}
 	l.read(mem, from, l.n-1, s)
+	l.Cut()
 	for _, t := range l.Packets() {
-		if !t.Lost {
+		if !t.Lost && !t.Behind {
 			dst = append(dst, &t.Packet)
 		}
 	}
 	return dst
+}
+
+// Cut marks what stands behind a lost packet as Behind, for it is not sent either: requests behind a request, since no PSN
+// may be left out, and answers behind an answer, since none may pass a READ response. What has a Token is a request.
+func (l *TxList) Cut() {
+	var request, answer bool // one is lost
+	for _, t := range l.Packets() {
+		cut := &answer
+		if t.Token != 0 {
+			cut = &request
+		}
+		if *cut {
+			t.Lost, t.Gone, t.Behind = false, false, true
+		}
+		*cut = *cut || t.Lost
+	}
 }
 
 // resume goes on with the accesses of a packet.

@@ -112,35 +112,36 @@ func (c *consumer) Clear() {
 // rxe_send_wqe). What the kernel keeps in the slot while it works (status, state, iova,
 // PSNs, resid, cur_sge) is not looked at: progress is private here.
 const (
-	wqeID       = 0
-	wqeOpcode   = 12
-	wqeFlags    = 16
-	wqeImm      = 20 // immediate data in network order, or an R_Key
-	wqeRemote   = 24 // RDMA and atomics: remote address
-	wqeRKey     = 32 // RDMA
-	wqeCompare  = 32 // atomics
-	wqeSwap     = 40
-	wqeAtomKey  = 48
-	wqeMWAddr   = 24 // binding a window
-	wqeMWLength = 32
-	wqeMWMRKey  = 40
-	wqeMWKey    = 44
-	wqeMWNewKey = 48
-	wqeMWAccess = 52
-	wqeFlushKey = 36 // FLUSH; its length is dma.length: the one at 32 neither librxe nor the kernel uses
-	wqeFlushTyp = 40
-	wqeFlushLvl = 41
-	wqeUDQPN    = 24
-	wqeUDQKey   = 28
-	wqeUDAHNum  = 36
-	wqeLength   = 184 // dma.length
-	wqeNumSGE   = 196 // dma.num_sge
-	sendWQELen  = 208 // then SGEs, or inline bytes
-	sgeLen      = 16
-	recvNumSGE  = 28
-	recvWQELen  = 40 // then SGEs
-	cqeLen      = 64 // struct ib_uverbs_wc has 48 bytes
-	maxWROpcode = 15 // IBV_WR_ATOMIC_WRITE
+	wqeID                     = 0
+	wqeOpcode                 = 12
+	wqeFlags                  = 16
+	wqeImm                    = 20 // immediate data in network order, or an R_Key
+	wqeRemote                 = 24 // RDMA and atomics: remote address
+	wqeRKey                   = 32 // RDMA
+	wqeCompare                = 32 // atomics
+	wqeSwap                   = 40
+	wqeAtomKey                = 48
+	wqeMWAddr                 = 24 // binding a window
+	wqeMWLength               = 32
+	wqeMWMRKey                = 40
+	wqeMWKey                  = 44
+	wqeMWNewKey               = 48
+	wqeMWAccess               = 52
+	wqeFlushKey               = 36 // FLUSH; its length is dma.length: the one at 32 neither librxe nor the kernel uses
+	wqeFlushTyp               = 40
+	wqeFlushLvl               = 41
+	wqeUDQPN                  = 24
+	wqeUDQKey                 = 28
+	wqeUDAHNum                = 36
+	wqeLength                 = 184 // dma.length
+	wqeNumSGE                 = 196 // dma.num_sge
+	sendWQELen                = 208 // then SGEs, or inline bytes
+	sgeLen                    = 16
+	recvNumSGE                = 28
+	recvWQELen                = 40     // then SGEs
+	cqeLen                    = 64     // struct ib_uverbs_wc has 48 bytes
+	maxWROpcode               = 15     // IBV_WR_ATOMIC_WRITE
+	firstUnknown, lastUnknown = 10, 13 // LSO, READ with invalidate, masked atomics: librxe has no form for them
 )
 
 // sendRing is a send queue in shared memory.
@@ -168,6 +169,9 @@ func (r *sendRing) decode(b []byte, wr *device.SendWR) device.Status {
 	*wr = device.SendWR{
 		ID: le.Uint64(b[wqeID:]), Op: device.WROp(min(op, 255)), Flags: device.SendFlags(le.Uint32(b[wqeFlags:])),
 		SGE: wr.SGE[:0], InlineData: wr.InlineData[:0],
+	}
+	if op > maxWROpcode || op >= firstUnknown && op <= lastUnknown {
+		return device.StatusLocalQPOp
 	}
 	switch wr.Op {
 	case transport.OpSendInv, transport.OpLocalInv:
@@ -202,9 +206,6 @@ func (r *sendRing) decode(b []byte, wr *device.SendWR) device.Status {
 		wr.CompareAdd, wr.Swap = le.Uint64(b[wqeCompare:]), le.Uint64(b[wqeSwap:])
 	default:
 		wr.RemoteAddr, wr.RKey = le.Uint64(b[wqeRemote:]), le.Uint32(b[wqeRKey:])
-	}
-	if op > maxWROpcode {
-		return device.StatusLocalQPOp
 	}
 	length := le.Uint32(b[wqeLength:])
 	if wr.Flags&device.Inline != 0 {

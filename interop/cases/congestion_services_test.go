@@ -80,7 +80,7 @@ func TestCongestionServices(t *testing.T) {
 			}
 			c.gets(peer.CNP(nicQP), marked(peer.CNP(nicQP)))
 			l.emits()
-			l.counts("rp_cnp_ignored=2", "np_ecn_marked_roce_packets=0", "np_cnp_sent=0", "drop_ignored=2")
+			l.counts("rp_cnp_handled=2", "np_ecn_marked_roce_packets=0", "np_cnp_sent=0", "drop_ignored=0")
 			c.state(device.StateRTS)
 			switch typ {
 			case device.UC:

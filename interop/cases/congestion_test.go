@@ -69,7 +69,7 @@ func TestCongestionNotification(t *testing.T) {
 		c := l.rc(nil)
 		c.gets(peer.CNP(nicQP))
 		l.emits()
-		l.counts("rp_cnp_ignored=1", "rp_cnp_handled=0")
+		l.counts("rp_cnp_ignored=0", "rp_cnp_handled=1")
 		c.state(device.StateRTS)
 	})
 }

@@ -118,7 +118,11 @@ func (s *shown) received(f wire.Fault, v *wire.View) {
 	}
 	b, i := v.BTH(), v.Info
 	if b.Opcode() == bth.CNPNotify {
-		s.is["rp_cnp_ignored"]++ // nothing slows down
+		if f == wire.OK {
+			s.is["rp_cnp_handled"]++
+		} else {
+			s.is["rp_cnp_ignored"]++
+		}
 		return
 	}
 	if v.TClass()&3 == 3 {

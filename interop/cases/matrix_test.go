@@ -314,8 +314,10 @@ func mxExpect(typ device.QPType, s device.State, op peer.Op) mxWant {
 		return drop("ignored")
 	case class == mxCNP && (s == device.StateReset || s == device.StateInit): // there is no peer yet
 		return drop("wrong-peer")
-	case class == mxCNP: // counted; nothing else (case 55)
+	case class == mxCNP && s == device.StateErr:
 		return drop("ignored")
+	case class == mxCNP: // counted; nothing else (case 55)
+		return mxWant{state: s}
 	case !receives: // A.11 step 6
 		return drop("qp-state")
 	case class == mxResponse && s == device.StateRTR: // responses need RTS

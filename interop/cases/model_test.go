@@ -303,9 +303,12 @@ func newStream(t *testing.T, name string, r *rand.Rand, q, at *node, mtu, left i
 	}
 	s.rem = bytes.Clone(at.mr.Bytes()[:8192])
 	s.dst = make([]byte, nodeSlots*slotLen)
-	if q.typ != device.UC {
-		s.fast = must(q.pd.AllocMR(slotLen))
-		s.fastKey = s.fast.LKey()
+	s.fast = must(q.pd.AllocMR(slotLen))
+	s.fastKey = s.fast.LKey()
+	if q.typ == device.UC {
+		s.win = &modelWindow{w: must(q.pd.AllocMW(device.MW2B))} // the peer does not use it
+		s.win.key = s.win.w.RKey()
+	} else {
 		typ := device.MW1 // what an XRC initiator binds of another type is good for no target
 		if q.typ == device.RC {
 			typ += device.MWType(r.IntN(3))
@@ -620,13 +623,47 @@ func (s *stream) result(slot int, expect []byte) {
 // oneUC posts a request of an unreliable connection. Each SEND says in its first bytes which it
 // is, and WRITE i has the i-th place of the responder's memory for itself.
 func (s *stream) oneUC() bool {
-	r, q := s.r, s.q
-	n := max(8, s.size())
-	i := int(s.posted)
+	q, i := s.q, int(s.posted)
 	if i >= nodeSlots {
 		s.left = 0
 		return true
 	}
+	if s.left < 3 || i+3 > nodeSlots {
+		return s.ucMessage(i, q.mr.LKey(), s.post)
+	}
+	force := func(wr device.SendWR, op string, n int, done func()) bool {
+		s.must(wr, op, n, done)
+		return true
+	}
+	switch s.r.IntN(16) {
+	case 0: // a fast registration, which what is posted next is read under, and ended
+		next := device.IncRKey(s.fastKey)
+		reg := transport.RegWR{LKey: s.fastKey, NewKey: next, Memory: device.NewMemory(q.mr.Bytes()[nodeDst+(i+1)*slotLen:][:slotLen]),
+			Addr: q.mr.Addr() + uint64(nodeDst+(i+1)*slotLen), Length: slotLen}
+		if !s.post(device.SendWR{Op: device.OpRegMR, Reg: reg}, "IB_WC_REG_MR", 0, nil) {
+			return false
+		}
+		s.fastKey = next
+		s.ucMessage(i+1, next, force)
+		s.must(device.SendWR{Op: device.OpLocalInv, Imm: next}, "LOCAL_INV", 0, nil)
+		return true
+	case 1: // a window, and its end
+		wr := bindOf(s.win.w, q.mr, 8*s.r.IntN(512), 8, device.RemoteRead)
+		wr.Bind.Window, wr.Bind.NewKey = s.win.key, device.IncRKey(s.win.key)
+		if !s.post(wr, "BIND_MW", 0, nil) {
+			return false
+		}
+		s.win.key = wr.Bind.NewKey
+		s.must(device.SendWR{Op: device.OpLocalInv, Imm: s.win.key}, "LOCAL_INV", 0, nil)
+		return true
+	}
+	return s.ucMessage(i, q.mr.LKey(), s.post)
+}
+
+// ucMessage posts message i, which is read under a local key.
+func (s *stream) ucMessage(i int, lkey uint32, post func(wr device.SendWR, op string, n int, done func()) bool) bool {
+	r, q := s.r, s.q
+	n := max(8, s.size())
 	slot := q.mr.Bytes()[nodeDst+i*slotLen:][:n] // the source: of this request alone
 	for j := range slot {
 		slot[j] = byte(r.Uint32()) | 1
@@ -657,7 +694,10 @@ func (s *stream) oneUC() bool {
 			m.wc = fmt.Sprintf("SUCCESS RECV_RDMA_WITH_IMM %d imm=%08x", n, i)
 		}
 	}
-	if !s.post(wr, op, n, nil) {
+	for k := range wr.SGE {
+		wr.SGE[k].LKey = lkey
+	}
+	if !post(wr, op, n, nil) {
 		return false
 	}
 	for len(s.msgs) <= i {

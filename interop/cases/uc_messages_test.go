@@ -268,18 +268,20 @@ func TestUCSendErrors(t *testing.T) {
 		mr := l.mr(64, 0)
 		a := device.SendWR{ID: 1, Op: device.OpSend, SGE: sge(mr, 1)}
 		b := device.SendWR{ID: 2, Op: device.OpSend, SGE: []device.SGE{{Addr: 0x1000, Length: 8, LKey: far.LKey()}}}
-		d := device.SendWR{ID: 3, Op: device.OpSend, SGE: sge(mr, 3)}
-		if err := c.qp.PostSendList(&a, &b, &d); err != nil {
+		e := b
+		e.ID = 3
+		d := device.SendWR{ID: 4, Op: device.OpSend, SGE: sge(mr, 3)}
+		if err := c.qp.PostSendList(&a, &b, &e, &d); err != nil {
 			t.Fatal(err)
 		}
-		l.emits("SEND_ONLY 000100 [1]", "SEND_ONLY 000102 [3]") // it was on its way already
-		c.sent("1 SUCCESS SEND 1", "2 LOC_PROT_ERR", "3 SUCCESS SEND 3")
+		l.emits("SEND_ONLY 000100 [1]") // and nothing behind the one that fails
+		c.sent("1 SUCCESS SEND 1", "2 LOC_PROT_ERR", "3 WR_FLUSH_ERR", "4 WR_FLUSH_ERR")
 		c.state(device.StateSQE)
 		c.toUCFromSQE()
-		c.seq = 3
+		c.seq = 4
 		c.send(mr, 1)
-		l.emits("SEND_ONLY 000103 [1]")
-		c.sent("4 SUCCESS SEND 1")
+		l.emits("SEND_ONLY 000101 [1]") // what was not sent has no PSN
+		c.sent("5 SUCCESS SEND 1")
 	})
 	bubble(t, "RESET while it is sending", func(t *testing.T) {
 		l := newLab(t, labConfig{})

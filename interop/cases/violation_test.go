@@ -552,7 +552,6 @@ func TestSilentDrops(t *testing.T) {
 		{"UD opcode", "wrong-service", peer.UDSend(nicQP, 0x200, qkey, 1, nil)},
 		{"XRC opcode", "wrong-service", peer.SendOnly(nicQP, 0x200, nil).AsXRC(5)},
 		{"opcode FF", "wrong-service", peer.NewFrame(0xFF, nicQP, 0x200)},
-		{"CNP", "ignored", peer.CNP(nicQP)},
 		{"another source", "wrong-peer", peer.SendOnly(nicQP, 0x200, nil).With(func(f *peer.Frame) { f.Src, f.Dst = netip.MustParseAddr("192.0.2.3"), nic4 })},
 		{"another of our addresses", "wrong-peer", peer.SendOnly(nicQP, 0x200, nil).With(func(f *peer.Frame) { f.Src, f.Dst = peer4, nic4b })},
 		{"the other IP version", "wrong-peer", peer.SendOnly(nicQP, 0x200, nil).With(func(f *peer.Frame) { f.Src, f.Dst = peer6, nic6 })},

@@ -125,17 +125,38 @@ func (m *Machine) complete() {
 // Sent implements transport.Engine.
 func (m *Machine) Sent(now transport.Time, l *transport.TxList) {
 	for _, t := range l.Packets() {
-		i := int((t.Token - m.base) &^ sentMark)
-		if i >= m.n {
+		s := m.of(t)
+		if s == nil {
 			continue
 		}
-		m.at(i).done = true
-		if t.Lost {
-			m.at(i).status = transport.StatusLocalProtection
+		s.done = true
+		switch {
+		case t.Lost:
+			s.status = transport.StatusLocalProtection
+			m.Tx.Drop(m.unsent) // what is behind it
 			m.sendError(now)
+		case t.Behind:
+			s.status = transport.StatusFlush
 		}
 	}
 	m.complete()
+}
+
+// of returns the request of a packet; nil if it has none.
+func (m *Machine) of(t *transport.Tx) *send {
+	if i := int((t.Token - m.base) &^ sentMark); t.Token != 0 && i < m.n {
+		return m.at(i)
+	}
+	return nil
+}
+
+// unsent takes a packet back that is behind one that was lost.
+func (m *Machine) unsent(t *transport.Tx) bool {
+	s := m.of(t)
+	if s != nil {
+		s.status, s.done = transport.StatusFlush, true
+	}
+	return s != nil
 }
 
 // Take receives a packet of n bytes into the next receive with store, and completes that with wc. A packet that finds no receive, or

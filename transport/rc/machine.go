@@ -96,8 +96,12 @@ func (m *Machine) Sent(now transport.Time, l *transport.TxList) {
 		if t.Token != 0 {
 			m.req.sent(t)
 		} else if t.Lost && !t.Gone {
+			m.Tx.Drop(func(t *transport.Tx) bool { return t.Token == 0 }) // answers to what is behind it
 			m.rsp.lost(now, bth.BTH(t.Head[:]).PSN())
 		}
+	}
+	if !m.req.failed {
+		m.req.goOn()
 	}
 	m.req.complete()
 	if m.Attr.State == transport.Err {

@@ -64,16 +64,18 @@ type requester struct {
 	sinceAR int // packets since one asked for an acknowledgement
 	reading int // READs and atomics that hold a slot of the initiator depth
 
-	srqn     uint32 // XRC: target of the request being sent
-	ssn      uint32 // message sequence number of the next request, from 1
-	limited  bool   // the peer limits credits
-	limit    uint32 // ssn up to which it does
-	failed   bool   // a request failed while it was being sent
-	failedAt uint32 // its sequence number
-	beyond   uint32 // ssn of the last message that was sent beyond the limit; 0: none
-	retries  int    // left
-	rnrs     int    // left
-	rnrSeen  int    // RNR NAKs in a row
+	srqn     uint32  // XRC: target of the request being sent
+	ssn      uint32  // message sequence number of the next request, from 1
+	limited  bool    // the peer limits credits
+	limit    uint32  // ssn up to which it does
+	failed   bool    // a request failed while it was being sent
+	failedAt uint32  // its sequence number
+	behind   bool    // packets behind it were not sent
+	behindAt bth.PSN // the first of them
+	beyond   uint32  // ssn of the last message that was sent beyond the limit; 0: none
+	retries  int     // left
+	rnrs     int     // left
+	rnrSeen  int     // RNR NAKs in a row
 	cause    wire.Cause
 	implied  bool           // an implied NAK was acted upon; silent until progress
 	ackAt    transport.Time // when the ACK timer runs out; 0: not armed
@@ -371,14 +373,41 @@ func (r *requester) sent(t *transport.Tx) {
 	}
 	w := r.at(i)
 	w.refs--
+	if psn := bth.BTH(t.Head[:]).PSN(); t.Behind && (!r.behind || psn.Before(r.behindAt)) {
+		r.behind, r.behindAt = true, psn
+	}
 	if !t.Lost || w.done || w.status != transport.StatusSuccess {
 		return
 	}
 	// send fails it when those before it are answered. The cursor stays where it is: an answer
 	// may still say that it had arrived in an earlier round.
 	w.status = transport.StatusLocalProtection
+	r.m.Tx.Drop(func(t *transport.Tx) bool {
+		if t.Token == 0 || int((t.Token-r.base)&^(1<<31)) < i {
+			return false
+		}
+		t.Behind = true
+		r.sent(t)
+		return true
+	})
 	if seq := r.base + uint32(i); !r.failed || int32(r.failedAt-seq)<<1 > 0 {
 		r.failed, r.failedAt = true, seq&^(1<<31)
+	}
+}
+
+// goOn sends what was not sent because it was behind a request that had failed, but had arrived in an earlier round.
+func (r *requester) goOn() {
+	if !r.behind {
+		return
+	}
+	r.behind = false
+	from := r.behindAt
+	if from.Before(r.una) {
+		from = r.una
+	}
+	if from.Before(r.next) {
+		r.takeBack()
+		r.seek(from)
 	}
 }
 
@@ -391,6 +420,7 @@ func (r *requester) stopped(now transport.Time) bool {
 	i := int((r.failedAt - r.base) &^ (1 << 31))
 	if i >= r.n || r.at(i).done || r.at(i).status == transport.StatusSuccess {
 		r.failed = false // it was answered
+		r.goOn()
 		return false
 	}
 	if i >= r.cur {

@@ -91,12 +91,11 @@ func (r *responder) duplicate(psn bth.PSN, v *wire.View) wire.Fault {
 		if e.kind != replyRead || e.id != id {
 			continue
 		}
-		if skip >= e.sent && skip+n <= e.until {
-			return wire.Duplicate // still on its way
+		// What is still on its way comes anyhow; the answer begins again for what is not, and ends where the longer one does.
+		e.until, e.res.length = max(e.until, skip+n), max(e.res.length, uint32(off)+h.Length())
+		if skip < e.sent {
+			e.sent, e.start, e.psn, e.again = skip, skip, psn, true
 		}
-		e.sent, e.start, e.psn = skip, skip, psn
-		e.until, e.again = skip+n, true
-		e.res.length = uint32(off) + h.Length()
 		return wire.Duplicate
 	}
 	again := *res

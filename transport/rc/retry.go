@@ -78,6 +78,7 @@ func (r *requester) retry(now transport.Time, psn bth.PSN, cause wire.Cause) {
 func (r *requester) goBack(psn bth.PSN, cause wire.Cause) {
 	r.takeBack() // it is about to be emitted again
 	r.seek(psn)
+	r.behind = false
 	r.cause, r.sinceAR, r.ackAt = cause, 0, 0
 	for i := r.cur; i < r.n; i++ {
 		if w := r.at(i); w.sent {

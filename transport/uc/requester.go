@@ -135,9 +135,35 @@ func (r *requester) sent(t *transport.Tx) {
 	}
 	q := r.at(i)
 	q.refs--
-	if t.Lost && q.status == transport.StatusSuccess {
-		q.status = transport.StatusLocalProtection
+	switch {
+	case t.Lost:
+		// What is behind it is not sent, and its PSN is that of the next.
+		r.psn = bth.BTH(t.Head[:]).PSN()
+		if q.status == transport.StatusSuccess {
+			q.status = transport.StatusLocalProtection
+		}
+		r.m.Tx.Drop(r.unsent)
 		r.fail(q)
+	case t.Behind:
+		q.unsent()
+	}
+}
+
+// unsent takes a packet back that is behind one that was lost.
+func (r *requester) unsent(t *transport.Tx) bool {
+	if t.Token == 0 {
+		return false
+	}
+	q := r.at(int((t.Token - r.base) &^ (1 << 31)))
+	q.refs--
+	q.unsent()
+	return true
+}
+
+// unsent ends a request of which a packet was not sent.
+func (q *request) unsent() {
+	if q.done = true; q.status == transport.StatusSuccess {
+		q.status = transport.StatusFlush
 	}
 }
 

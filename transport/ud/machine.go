@@ -145,6 +145,17 @@ func (m *Machine) store() transport.Status {
 	return st
 }
 
+// Sent implements transport.Engine. What is not sent has no PSN.
+func (m *Machine) Sent(now transport.Time, l *transport.TxList) {
+	m.Machine.Sent(now, l)
+	for _, t := range l.Packets() {
+		if t.Lost && t.Token != 0 {
+			m.psn = bth.BTH(t.Head[:]).PSN()
+			return
+		}
+	}
+}
+
 // Modified implements transport.Engine.
 func (m *Machine) Modified(now transport.Time, c transport.Changed) {
 	if c&transport.ChangedSQPSN != 0 {

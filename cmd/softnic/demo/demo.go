@@ -194,7 +194,7 @@ func (d *demo) next(n int) pattern {
 
 // operations runs every operation at every size.
 func (d *demo) operations(ctx context.Context) error {
-	d.printf("\nEvery operation, at the sizes where segmentation has its corners (path MTU %d). Connections are reliable (RC)\n"+
+	d.printf("\nThe operations, at the sizes where segmentation has its corners (path MTU %d). Connections are reliable (RC)\n"+
 		"or not (UC), or there is none (UD). Each message has a pattern of its own, and what lies behind it must stay as it was.\n", pathMTU)
 	run := func(o operation, sizes []int) error {
 		row := Row{Operation: o.name, Sizes: sizes}
