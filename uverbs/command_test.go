@@ -541,6 +541,21 @@ func TestModifyQuery(t *testing.T) {
 			t.Errorf("dgid % x", v.at("dest.dgid"))
 		}
 		p.do(legacy(cmdPostSend, newStruct("ib_uverbs_post_send").put("qp_handle", uint64(q.handle)), 4))
+		// Draining: posts are taken in SQD, and an event tells the end when it was asked for.
+		modify(q.modifyStruct(device.StateSQD, device.AttrState|device.AttrSQDNotify).put("en_sqd_async_notify", 1), 0)
+		if p.page[stateOff+q.handle] != stateOpen {
+			t.Error("shut in SQD")
+		}
+		if element, typ := p.asyncEvent(); typ != device.EventSQDrained || element != q.user {
+			t.Errorf("event %v of %#x", typ, element)
+		}
+		v = view("ib_uverbs_query_qp_resp", p.do(legacy(cmdQueryQP, newStruct("ib_uverbs_query_qp").put("qp_handle", uint64(q.handle)), 128)).b)
+		if v.get("qp_state") != uint64(device.StateSQD) || v.get("sq_draining") != 0 {
+			t.Errorf("state %d, draining %d", v.get("qp_state"), v.get("sq_draining"))
+		}
+		modify(q.modifyStruct(device.StateSQD, device.AttrRetryCnt).put("retry_cnt", 3), 0)
+		modify(q.modifyStruct(device.StateRTS, device.AttrState|device.AttrCurState).put("cur_qp_state", uint64(device.StateSQD)), 0)
+		modify(q.modifyStruct(device.StateSQD, device.AttrState|device.AttrSQDNotify), 0)
 		q.reset()
 		if p.page[stateOff+q.handle] != stateShut {
 			t.Error("open in RESET")

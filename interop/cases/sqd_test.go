@@ -295,10 +295,17 @@ func TestSQDUnreliable(t *testing.T) {
 		mem := &hookMemory{hook: func(int) { time.Sleep(time.Second) }}
 		slow := must(l.pd.RegMemory(mem, remoteVA, 1<<20, 0))
 		wr := device.SendWR{Op: device.OpSend, AH: u.ah(false), RemoteQPN: peerUD, SGE: []device.SGE{slow.SGE(0, 10)}}
-		go u.post(wr)
+		go func() {
+			if err := u.qp.PostSend(&device.SendWR{ID: 1, Op: device.OpSend, AH: wr.AH, RemoteQPN: peerUD, SGE: wr.SGE}); err != nil {
+				t.Error(err)
+			}
+		}()
 		time.Sleep(time.Millisecond)
 		u.modify(&device.QPAttr{State: device.StateSQD, SQDNotify: true}, device.AttrState|device.AttrSQDNotify)
-		u.post(wr)
+		wr.ID = 2
+		if err := u.qp.PostSend(&wr); err != nil {
+			t.Fatal(err)
+		}
 		errno(t, u.qp.Modify(&device.QPAttr{QKey: 5}, device.AttrQKey), device.EINVAL)
 		l.events()
 		time.Sleep(2 * time.Second)

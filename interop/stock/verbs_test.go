@@ -274,6 +274,53 @@ func TestFailures(t *testing.T) {
 	})
 }
 
+// TestDrain has a queue pair in SQD while the peer is not ready: what was begun ends, what is posted then waits.
+func TestDrain(t *testing.T) {
+	agents(t, func(t *testing.T, a, b *agent) {
+		near, far := a.regMR(4096, everyAccess), b.regMR(4096, everyAccess)
+		q, p := a.createQP("RC"), b.createQP("RC")
+		connect(q, p, path{mtu: 1024, rnrRetry: 7})
+		draining := func(want bool) {
+			t.Helper()
+			var got struct {
+				State    string
+				Draining bool
+			}
+			a.call(&got, "query", args{"qp": q.ID})
+			if got.State != "SQD" || got.Draining != want {
+				t.Errorf("state %s, draining %v, want SQD, %v", got.State, got.Draining, want)
+			}
+		}
+		near.write(0, []byte("first then"))
+		before := b.d.counters()["send_rnr_err"]
+		q.send(sendWR{id: 1, op: "SEND", sge: []sge{near.sge(0, 5)}})
+		eventually(t, "an RNR NAK", func() bool { return b.d.counters()["send_rnr_err"] > before })
+		q.modify("SQD", args{"en_sqd_async_notify": 1})
+		q.send(sendWR{id: 2, op: "SEND", sge: []sge{near.sge(6, 4)}})
+		draining(true)
+		if f := a.try(nil, "modify", args{"qp": q.ID, "state": "RTS", "attrs": args{}}); f.Errno != int(syscall.EINVAL) {
+			t.Errorf("RTS while it drains: %+v", f)
+		}
+		p.recv(10, far.sge(0, 100))
+		p.recv(11, far.sge(100, 100))
+		statuses(t, "what had begun", q.sent(1), [2]int{1, success})
+		var event struct{ Type int }
+		a.call(&event, "get_async_event", nil)
+		if event.Type != 5 { // IBV_EVENT_SQ_DRAINED
+			t.Errorf("asynchronous event %d", event.Type)
+		}
+		draining(false)
+		statuses(t, "receive", p.received(1), [2]int{10, success})
+		q.modify("", args{"retry_cnt": 3, "timeout": 16})
+		q.modify("RTS", args{})
+		statuses(t, "what waited", q.sent(1), [2]int{2, success})
+		statuses(t, "receive", p.received(1), [2]int{11, success})
+		same(t, "messages", append(far.read(0, 5), far.read(100, 4)...), []byte("firstthen"))
+		q.destroy()
+		p.destroy()
+	})
+}
+
 // TestNoReceive has a SEND for which no receive is there: the requester tries again as often as it may.
 func TestNoReceive(t *testing.T) {
 	agents(t, func(t *testing.T, a, b *agent) {

@@ -28,6 +28,7 @@ MASKS = {  # QPAttr field: the bit that announces it
     "retry_cnt": e.IBV_QP_RETRY_CNT, "rnr_retry": e.IBV_QP_RNR_RETRY, "rq_psn": e.IBV_QP_RQ_PSN,
     "max_rd_atomic": e.IBV_QP_MAX_QP_RD_ATOMIC, "min_rnr_timer": e.IBV_QP_MIN_RNR_TIMER, "sq_psn": e.IBV_QP_SQ_PSN,
     "max_dest_rd_atomic": e.IBV_QP_MAX_DEST_RD_ATOMIC, "dest_qp_num": e.IBV_QP_DEST_QPN,
+    "en_sqd_async_notify": e.IBV_QP_EN_SQD_ASYNC_NOTIFY, "cur_qp_state": e.IBV_QP_CUR_STATE,
 }
 
 
@@ -168,7 +169,7 @@ class Agent:
 
     def query(self, qp):
         attr, _ = self.objects[qp].query(0xffffff & ~e.IBV_QP_ALT_PATH)
-        return {"state": state_name(attr.qp_state)}
+        return {"state": state_name(attr.qp_state), "draining": attr.sq_draining != 0}
 
     def ah_attr(self, dgid=None, sgid_index=1, hop_limit=64, traffic_class=0):
         if dgid is None:
