@@ -3,6 +3,7 @@ package cases
 import (
 	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/softnic/softnic/device"
@@ -19,7 +20,7 @@ func (c *conn) busy() {
 	}}
 	slow := must(c.pd.RegMemory(mem, remoteVA, 64, 0))
 	go c.send(slow, 64)
-	time.Sleep(time.Millisecond)
+	synctest.Wait()
 }
 
 // What waits to be sent behind something that cannot be read any more is not sent: no answer passes a READ response, and

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/softnic/softnic/device"
@@ -261,7 +262,7 @@ func TestSQDUnreliable(t *testing.T) {
 		}}
 		slow := must(l.pd.RegMemory(mem, remoteVA, 1<<20, 0))
 		go c.send(slow, 200<<10) // 200 packets; the first burst is being read for a second
-		time.Sleep(time.Millisecond)
+		synctest.Wait()
 		c.send(slow, 2000) // has not begun: the transmit list is full
 		c.drain(true)
 		c.send(slow, 1)
@@ -281,7 +282,7 @@ func TestSQDUnreliable(t *testing.T) {
 		mem := &brokenMemory{hookMemory{hook: func(int) { time.Sleep(time.Second) }}}
 		slow := must(l.pd.RegMemory(mem, remoteVA, 1<<20, 0))
 		go c.send(slow, 100)
-		time.Sleep(time.Millisecond)
+		synctest.Wait()
 		c.drain(true)
 		c.send(slow, 1)
 		time.Sleep(2 * time.Second)
