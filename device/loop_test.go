@@ -89,6 +89,10 @@ func TestLoopBothWays(t *testing.T) {
 func TestLoopBehindOthers(t *testing.T) {
 	a, b := twoHosts(t, 4200, device.Options{}, device.Options{})
 	const n = 100 * 64
+	var err error
+	if a.cq, err = a.ctx.CreateCQ(device.CQInit{Entries: n}); err != nil { // nobody polls until all is posted
+		t.Fatal(err)
+	}
 	x, y := a.qp(device.UD, n), a.qp(device.UD, n)
 	for _, q := range []*device.QP{x, y} {
 		if err := q.Activate(5, 1); err != nil {
