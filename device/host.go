@@ -59,7 +59,6 @@ func (h *host) PathOf(x transport.AddressHandle) *wire.Path {
 // enterState makes s the state.
 func (q *QP) enterState(s State) {
 	q.attr.State, q.user.State = s, s
-	q.draining = q.draining && s == StateSQD
 	if q.changed != nil {
 		q.changed(s)
 	}

@@ -53,7 +53,7 @@ func loopLost(t *testing.T, h *host) uint64 {
 // TestLoopBothWays: two queue pairs of one device send to each other, so that who receives has packets to send.
 func TestLoopBothWays(t *testing.T) {
 	a, _ := twoHosts(t, 1500, device.Options{}, device.Options{})
-	const messages, size = 100, 64 << 10
+	const messages, size = 400, 64 << 10
 	x, y := a.qp(device.UC, messages), a.qp(device.UC, messages)
 	connect(t, x, y, 1, device.ConnectOptions{})
 	src := a.mr(size)

@@ -231,3 +231,17 @@ func TestErrTakesBack(t *testing.T) {
 		t.Errorf("%v", s.done)
 	}
 }
+
+// TestLostResponseInErr: a queue pair in ERR does not answer any more, also where the flusher has a response that cannot be made.
+func TestLostResponseInErr(t *testing.T) {
+	s := newSide(make(arena, 1<<16), nil)
+	s.Receive(1, packet(bth.ReadRequest, 0, 0, 1000, nil))
+	s.EndBurst(1)
+	s.attr.State = transport.Err
+	s.Modified(2, 0)
+	s.Flush(2)
+	s.sentBut(3, func(bth.PSN) bool { return true })
+	if l := s.sent(4); len(l) != 0 {
+		t.Errorf("%d answers in ERR", len(l))
+	}
+}

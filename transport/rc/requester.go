@@ -145,7 +145,7 @@ func (r *requester) grow() {
 func (r *requester) send(now transport.Time) {
 	a := r.m.Attr
 	for a.State.Sends() && r.rnrUntil == 0 && r.m.Tx.Len() < txHigh && !r.stopped(now) {
-		if r.cur == r.n && (a.State == transport.SQD || !r.fetch()) {
+		if r.cur == r.n && !r.fetch() {
 			return
 		}
 		w := r.at(r.cur)
