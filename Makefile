@@ -17,7 +17,7 @@ BUILD_PRELOAD := $(PRELOAD)
 TEST_PRELOAD := $(if $(shell command -v $(firstword $(CC))),$(PRELOAD))
 endif
 
-.PHONY: build test lint race fuzz interop mutants nightly clean
+.PHONY: build test lint race fuzz interop pyverbs mutants nightly clean
 
 build: $(BUILD_PRELOAD) ## bin/softnic
 	$(GO) build -o bin/softnic ./cmd/softnic
@@ -38,6 +38,12 @@ test: lint ## lint, then all tests with the race detector
 
 interop: ## kernel rxe in a VM, stock tools, tshark
 	bash interop/run.sh
+
+pyverbs: ## rdma-core v44's own Python suite, on a copy of yours: TESTS=<rdma-core v44>/tests
+	@test -x /usr/bin/python3 || { echo "pyverbs: no /usr/bin/python3: apt install python3-pyverbs ibverbs-providers"; exit 1; }
+	@/usr/bin/python3 -B interop/pyverbs/run.py --check "$(TESTS)"
+	@$(MAKE) -s build
+	@/usr/bin/python3 -B interop/pyverbs/run.py "$(TESTS)"
 
 mutants: ## every named rule, broken on purpose, must turn a test red
 	$(GO) run ./interop/mutants

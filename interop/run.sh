@@ -67,6 +67,7 @@ host_packages() {
 		ibv_rc_pingpong ibverbs-utils
 		ib_send_bw perftest
 		rping rdmacm-utils
+		ucx_perftest ucx-utils
 	LIST
 	[ -e /usr/share/keyrings/debian-archive-keyring.gpg ] || missing+=(debian-archive-keyring)
 	[ -e /etc/libibverbs.d/rxe.driver ] || missing+=(ibverbs-providers)

@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net/netip"
 	"path/filepath"
@@ -167,16 +168,32 @@ func (a *agent) createQP(typ string) *queuePair {
 
 func (a *agent) createQPOn(typ string, scq, rcq int) *queuePair {
 	a.t.Helper()
+	return a.createQPWith(typ, scq, rcq, nil)
+}
+
+// createQPWith makes one with other arguments than usual.
+func (a *agent) createQPWith(typ string, scq, rcq int, change args) *queuePair {
+	a.t.Helper()
 	q := &queuePair{a: a, scq: scq, rcq: rcq}
-	a.call(q, "create_qp", args{"type": typ, "scq": scq, "rcq": rcq, "depth": depth, "sge": 4, "sig_all": true})
+	v := args{"type": typ, "scq": scq, "rcq": rcq, "depth": depth, "sge": 4, "sig_all": true}
+	maps.Copy(v, change)
+	a.call(q, "create_qp", v)
 	return q
 }
 
 // createQPEx makes an RC queue pair with the extended interface, for the operations of enum ibv_qp_create_send_ops_flags.
 func (a *agent) createQPEx(ops ...string) *queuePair {
 	a.t.Helper()
+	return a.createQPExOf("RC", ops...)
+}
+
+// inlineMax is what such a queue pair takes inline, in bytes.
+const inlineMax = 64
+
+func (a *agent) createQPExOf(typ string, ops ...string) *queuePair {
+	a.t.Helper()
 	q := &queuePair{a: a, scq: a.create("create_cq", args{"depth": 4 * depth}), rcq: a.create("create_cq", args{"depth": 4 * depth})}
-	a.call(q, "create_qp_ex", args{"type": "RC", "scq": q.scq, "rcq": q.rcq, "depth": depth, "sge": 4, "sig_all": true, "ops": ops})
+	a.call(q, "create_qp_ex", args{"type": typ, "scq": q.scq, "rcq": q.rcq, "depth": depth, "sge": 4, "sig_all": true, "ops": ops, "inline": inlineMax})
 	return q
 }
 
@@ -248,7 +265,11 @@ type sendWR struct {
 }
 
 // enum ibv_send_flags.
-const solicited = 4
+const (
+	signaled   = 2
+	solicited  = 4
+	inlineData = 8
+)
 
 func (q *queuePair) send(w sendWR) {
 	q.a.t.Helper()
@@ -259,14 +280,34 @@ func (q *queuePair) send(w sendWR) {
 
 func (q *queuePair) trySend(w sendWR) verbError {
 	q.a.t.Helper()
+	v := w.args()
+	v["qp"] = q.ID
+	return q.a.try(nil, "post_send", v)
+}
+
+// args is the request as the agent takes it.
+func (w sendWR) args() args {
 	if w.sge == nil {
 		w.sge = []sge{}
 	}
-	return q.a.try(nil, "post_send", args{
-		"qp": q.ID, "wr_id": w.id, "opcode": w.op, "flags": w.flags, "imm": w.imm, "sge": w.sge, "remote_addr": w.remoteAddr,
+	return args{
+		"wr_id": w.id, "opcode": w.op, "flags": w.flags, "imm": w.imm, "sge": w.sge, "remote_addr": w.remoteAddr,
 		"rkey": w.rkey, "ah": w.ah, "remote_qpn": w.remoteQPN, "qkey": w.qkey,
 		"invalidate": w.invalidate, "compare_add": w.compareAdd, "swap": w.swap,
-	})
+	}
+}
+
+// postEx posts requests by calls, between one wr_start and one wr_complete or wr_abort. Number i has inline[i], in
+// hexadecimal, if that is there.
+func (q *queuePair) postEx(abort bool, inline map[int]string, l ...sendWR) verbError {
+	q.a.t.Helper()
+	var requests []args
+	for i, w := range l {
+		v := w.args()
+		v["inline"] = inline[i]
+		requests = append(requests, v)
+	}
+	return q.a.try(nil, "post_ex", args{"qp": q.ID, "requests": requests, "abort": abort})
 }
 
 // atomicWrite is on a queue pair that createQPEx made.

@@ -1,11 +1,11 @@
 // Package stock is the tests that run unmodified verbs programs, as the distribution has them, on softnic through
-// `softnic exec`: the ibv_* tools, perftest, and programs on pyverbs. It has no code outside of its tests.
+// `softnic exec`: the ibv_* tools, perftest, UCX, and programs on pyverbs. It has no code outside of its tests.
 //
 //	SOFTNIC_STOCK=1 go test ./interop/stock
 //
 // runs them on this machine; without the variable every test skips, with it a program that is missing is a failure.
-// interop/run.sh sets it. They need Linux, gcc, and Debian's ibverbs-utils, ibverbs-providers, perftest and
-// python3-pyverbs; no RDMA in the kernel, and root only where the user changes.
+// interop/run.sh sets it. They need Linux, gcc, and Debian's ibverbs-utils, ibverbs-providers, perftest,
+// python3-pyverbs and ucx-utils; no RDMA in the kernel, and root only where the user changes.
 //
 //	SOFTNIC_BIN=FILE     use this softnic; otherwise one is built
 //	SOFTNIC_JOB=DIR      captures and packet logs stay in DIR/stock, where interop/judge looks at them with tshark too
@@ -15,7 +15,8 @@
 // the packet counters of both must have grown by what the messages take.
 //
 // What proves the data: perftest looks at none, and the ping-pong tools, with -c, at the first byte of each page
-// on the server. Every byte is compared by the tests on pyverbs only (verbs_test.go, atomics_test.go).
+// on the server. Every byte is compared by the tests on pyverbs only: those that drive testdata/agent.py.
+// rdma-core's own tests on pyverbs are no part of it: make pyverbs runs them.
 //
 // Servers are waited for until their TCP port listens, conditions are polled for; nothing here is a measurement of speed.
 package stock

@@ -14,12 +14,13 @@ import time
 
 import pyverbs.enums as e
 from pyverbs.addr import AH, AHAttr, GID, GlobalRoute
-from pyverbs.cq import CQ, CompChannel
+from pyverbs.cq import CQ, CQEX, CompChannel, CqInitAttrEx, PollCqAttr
 from pyverbs.device import Context
 from pyverbs.mr import MR, MW, MWBind, MWBindInfo
 from pyverbs.pd import PD
 from pyverbs.pyverbs_error import PyverbsError
 from pyverbs.qp import QP, QPAttr, QPCap, QPEx, QPInitAttr, QPInitAttrEx
+from pyverbs.srq import SRQ, SrqAttr, SrqInitAttr
 from pyverbs.wr import SGE, RecvWR, SendWR
 
 MASKS = {  # QPAttr field: the bit that announces it
@@ -57,6 +58,8 @@ class Agent:
         self.ctx = Context(name=device)
         self.pd = PD(self.ctx)
         self.objects = {}
+        self.wc_flags = {}  # of an extended completion queue: what may be read of its entries
+        self.wc = None  # the last that was polled
 
     def keep(self, obj, **more):
         number = len(self.objects)
@@ -86,16 +89,62 @@ class Agent:
         channel = None if channel is None else self.objects[channel]
         return self.keep(CQ(self.ctx, depth, None, channel, vector))
 
-    def create_qp(self, type, scq, rcq, depth, sge, sig_all, inline=0):
+    def create_cq_ex(self, depth, channel=None, vector=0, wc_flags=0, flags=0, comp_mask=0):
+        channel = None if channel is None else self.objects[channel]
+        cq = CQEX(self.ctx, CqInitAttrEx(cqe=depth, channel=channel, comp_vector=vector, wc_flags=wc_flags, flags=flags, comp_mask=comp_mask))
+        answer = self.keep(cq)
+        self.wc_flags[answer["id"]] = wc_flags
+        return answer
+
+    def entry(self, cq):
+        """The current entry of a batch. A field that was not asked for at creation has no function to read it."""
+        flags, cq = self.wc_flags[cq], self.objects[cq]
+        wc = {"wr_id": cq.wr_id, "status": cq.status, "opcode": cq.read_opcode(), "flags": cq.read_wc_flags()}
+        if flags & e.IBV_WC_EX_WITH_BYTE_LEN:
+            wc["byte_len"] = cq.read_byte_len()
+        if flags & e.IBV_WC_EX_WITH_IMM:
+            wc["key"] = cq.read_imm_data()
+            wc["imm"] = socket.ntohl(wc["key"])
+        if flags & e.IBV_WC_EX_WITH_QP_NUM:
+            wc["qpn"] = cq.read_qp_num()
+        if flags & e.IBV_WC_EX_WITH_SRC_QP:
+            wc["src_qp"] = cq.read_src_qp()
+        return wc
+
+    def start_poll(self, cq):
+        code = self.objects[cq].start_poll(PollCqAttr())
+        return {"code": code, "wcs": [] if code else [self.entry(cq)]}
+
+    def next_poll(self, cq):
+        code = self.objects[cq].poll_next()
+        return {"code": code, "wcs": [] if code else [self.entry(cq)]}
+
+    def end_poll(self, cq):
+        self.objects[cq].end_poll()
+
+    def create_srq(self, depth, sge, limit=0):
+        return self.keep(SRQ(self.pd, SrqInitAttr(SrqAttr(max_wr=depth, max_sge=sge, srq_limit=limit))))
+
+    def modify_srq(self, srq, mask, depth=0, limit=0):
+        self.objects[srq].modify(SrqAttr(max_wr=depth, srq_limit=limit), mask)
+
+    def query_srq(self, srq):
+        attr = self.objects[srq].query()
+        return {"depth": attr.max_wr, "sge": attr.max_sge, "limit": attr.srq_limit}
+
+    def post_srq_recv(self, srq, wr_id, sge):
+        self.objects[srq].post_recv(self.request(RecvWR, sge, wr_id=wr_id))
+
+    def create_qp(self, type, scq, rcq, depth, sge, sig_all, inline=0, srq=None):
         cap = QPCap(max_send_wr=depth, max_recv_wr=depth, max_send_sge=sge, max_recv_sge=sge, max_inline_data=inline)
         init = QPInitAttr(qp_type=getattr(e, "IBV_QPT_" + type), scq=self.objects[scq], rcq=self.objects[rcq], cap=cap,
-                          sq_sig_all=sig_all)
+                          sq_sig_all=sig_all, srq=None if srq is None else self.objects[srq])
         qp = QP(self.pd, init)
         return self.keep(qp, qpn=qp.qp_num)
 
-    def create_qp_ex(self, type, scq, rcq, depth, sge, sig_all, ops):
+    def create_qp_ex(self, type, scq, rcq, depth, sge, sig_all, ops, inline=0):
         """A queue pair whose requests are made by calls, not from structures: some operations have no structure."""
-        cap = QPCap(max_send_wr=depth, max_recv_wr=depth, max_send_sge=sge, max_recv_sge=sge)
+        cap = QPCap(max_send_wr=depth, max_recv_wr=depth, max_send_sge=sge, max_recv_sge=sge, max_inline_data=inline)
         flags = 0
         for name in ops:
             flags |= getattr(e, "IBV_QP_EX_WITH_" + name)
@@ -110,6 +159,40 @@ class Agent:
         qp.wr_id, qp.wr_flags = wr_id, 0
         qp.wr_atomic_write(rkey, remote_addr, bytes.fromhex(data))
         qp.wr_complete()
+
+    def post_ex(self, qp, requests, abort=False):
+        """Requests by calls, between one wr_start and one wr_complete."""
+        qp = self.objects[qp]
+        qp.wr_start()
+        for r in requests:
+            qp.wr_id, qp.wr_flags = r["wr_id"], r["flags"]
+            to = r["rkey"], r["remote_addr"]
+            imm = r["imm"]  # pyverbs swaps it here
+            {
+                "SEND": lambda: qp.wr_send(),
+                "SEND_WITH_IMM": lambda: qp.wr_send_imm(imm),
+                "SEND_WITH_INV": lambda: qp.wr_send_inv(r["invalidate"]),
+                "RDMA_WRITE": lambda: qp.wr_rdma_write(*to),
+                "RDMA_WRITE_WITH_IMM": lambda: qp.wr_rdma_write_imm(*to, imm),
+                "RDMA_READ": lambda: qp.wr_rdma_read(*to),
+                "ATOMIC_CMP_AND_SWP": lambda: qp.wr_atomic_cmp_swp(*to, r["compare_add"], r["swap"]),
+                "ATOMIC_FETCH_AND_ADD": lambda: qp.wr_atomic_fetch_add(*to, r["compare_add"]),
+                "LOCAL_INV": lambda: qp.wr_local_inv(r["invalidate"]),
+            }[r["opcode"]]()
+            if r["ah"] is not None:
+                qp.wr_set_ud_addr(self.objects[r["ah"]], r["remote_qpn"], r["qkey"])
+            if r["inline"]:
+                data = bytes.fromhex(r["inline"])
+                buf = ctypes.create_string_buffer(data, len(data))
+                qp.wr_set_inline_data(ctypes.addressof(buf), len(data))
+            elif len(r["sge"]) == 1:
+                qp.wr_set_sge(SGE(*r["sge"][0]))
+            elif r["sge"]:
+                qp.wr_set_sge_list(len(r["sge"]), [SGE(*s) for s in r["sge"]])
+        if abort:
+            qp.wr_abort()
+        else:
+            qp.wr_complete()
 
     def alloc_mw(self, type):
         mw = MW(self.pd, type)
@@ -126,6 +209,24 @@ class Agent:
         wr.set_bind_wr(mw, info)
         qp.post_send(wr)
         return {"rkey": wr.rkey}
+
+    def busy(self, qp):
+        """What destroying what a queue pair uses answers. pyverbs would destroy the queue pair first."""
+        lib, word = ctypes.CDLL("libibverbs.so.1"), ctypes.c_void_p * 6  # of struct ibv_qp
+        _, _, pd, scq, rcq, srq = word.from_address(pointer(self.objects[qp]))
+        verbs = {"pd": (lib.ibv_dealloc_pd, pd), "send cq": (lib.ibv_destroy_cq, scq), "receive cq": (lib.ibv_destroy_cq, rcq)}
+        if srq:
+            verbs["srq"] = lib.ibv_destroy_srq, srq
+        return {"codes": {name: verb(ctypes.c_void_p(obj)) for name, (verb, obj) in verbs.items()}}
+
+    def command(self, number, body):
+        """A command as libibverbs writes it, without the response: 0 or the errno."""
+        libc, body = ctypes.CDLL(None, use_errno=True), bytes.fromhex(body)
+        record = struct.pack("=IHH", number, 2 + len(body) // 4, 0) + body
+        return {"code": 0 if libc.write(self.ctx.cmd_fd, record, len(record)) == len(record) else ctypes.get_errno()}
+
+    def handle(self, obj):
+        return {"handle": self.objects[obj].handle}
 
     def unstored(self):
         """A command whose answer the memory does not take: the errno, and the handles of the domains made before and after."""
@@ -168,8 +269,18 @@ class Agent:
             return {"error": "ibv_attach_mcast" if attach else "ibv_detach_mcast", "errno": code}
 
     def query(self, qp):
+        attr, init = self.objects[qp].query(0xffffff & ~e.IBV_QP_ALT_PATH)
+        return {"state": state_name(attr.qp_state), "draining": attr.sq_draining != 0,
+                "caps": [init.max_send_wr, init.max_recv_wr, init.max_send_sge, init.max_recv_sge, init.max_inline_data]}
+
+    def query_attrs(self, qp):
+        """What modify takes, read back."""
         attr, _ = self.objects[qp].query(0xffffff & ~e.IBV_QP_ALT_PATH)
-        return {"state": state_name(attr.qp_state), "draining": attr.sq_draining != 0}
+        answer = {name: getattr(attr, name) for name in MASKS if name not in ("ah_attr", "cur_qp_state", "en_sqd_async_notify")}
+        ah = attr.ah_attr
+        answer["ah_attr"] = {"dgid": ah.dgid, "sgid_index": ah.sgid_index, "hop_limit": ah.hop_limit, "traffic_class": ah.traffic_class,
+                             "flow_label": ah.flow_label, "is_global": ah.is_global, "port_num": ah.port_num}
+        return answer
 
     def ah_attr(self, dgid=None, sgid_index=1, hop_limit=64, traffic_class=0):
         if dgid is None:
@@ -179,6 +290,10 @@ class Agent:
 
     def create_ah(self, **attr):
         return self.keep(AH(self.pd, attr=self.ah_attr(**attr)))
+
+    def reply_ah(self, grh):
+        """An address handle to whom the last datagram came from, whose GRH is there."""
+        return self.keep(AH(self.pd, wc=self.wc, grh=grh, port_num=1))
 
     def request(self, cls, entries, **fields):
         """A work request. pyverbs insists on an entry where there is to be none."""
@@ -207,6 +322,7 @@ class Agent:
         while True:
             _, got = cq.poll(count - len(wcs))
             wcs += got
+            self.wc = got[-1] if got else self.wc
             if len(wcs) >= count or time.monotonic() > deadline:
                 break
             time.sleep(0.001)
@@ -245,8 +361,33 @@ class Agent:
     def query_device(self):
         return {"vectors": self.ctx.num_comp_vectors, "max_cqe": self.ctx.query_device().max_cqe}
 
+    def query_device_ex(self):
+        attr = self.ctx.query_device_ex()
+        plain, orig = self.ctx.query_device(), attr.orig_attr
+        names = [n for n in dir(plain) if not n.startswith("_") and n != "set_log_level"]
+        return {"same": [getattr(plain, n) == getattr(orig, n) for n in names], "names": names,
+                "flags": attr.device_cap_flags_ex, "plain_flags": plain.device_cap_flags, "ports": attr.phys_port_cnt_ex,
+                "tso": attr.tso_caps.max_tso, "tags": attr.tm_caps.max_num_tags, "dm": attr.max_dm_size, "odp": attr.odp_caps.general_caps}
+
     def query_port(self, port):
-        self.ctx.query_port(port)
+        attr = self.ctx.query_port(port)
+        return {"state": attr.state, "mtu": attr.active_mtu, "max_mtu": attr.max_mtu, "gids": attr.gid_tbl_len, "pkeys": attr.pkey_tbl_len,
+                "max_msg": attr.max_msg_sz, "layer": attr.link_layer, "lid": attr.lid}
+
+    def gid_entry(self, g):
+        return {"gid": g.gid_str(), "index": g.gid_index, "port": g.port_num, "type": g.gid_type, "ifindex": g.ndev_ifindex}
+
+    def query_gids(self, most):
+        return {"gids": [self.gid_entry(g) for g in self.ctx.query_gid_table(most)]}
+
+    def query_gid_ex(self, port, index):
+        return {"gids": [self.gid_entry(self.ctx.query_gid_ex(port, index))]}
+
+    def query_gid(self, port, index):
+        return {"gid": str(self.ctx.query_gid(port, index)), "type": self.ctx.query_gid_type(port, index)}
+
+    def query_pkey(self, port, index):
+        return {"pkey": self.ctx.query_pkey(port, index)}
 
     def destroy(self, ids):
         for number in ids:
