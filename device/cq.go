@@ -78,7 +78,11 @@ func (c *Context) CreateCQ(in CQInit) (*CQ, error) {
 }
 
 // Cap returns how many completions the queue holds; 0 for one with a Ring, which knows.
-func (q *CQ) Cap() int { return len(q.ring) }
+func (q *CQ) Cap() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.ring)
+}
 
 func (q *CQ) name() string { return fmt.Sprintf("cq %d", q.id) }
 
@@ -180,6 +184,51 @@ func (q *CQ) store(wc *WC) bool {
 	q.ring[i] = *wc
 	q.n++
 	return true
+}
+
+// Resize changes how many completions the queue holds, at least those that it does (ibv_resize_cq). It is not for one with a Ring.
+func (q *CQ) Resize(entries int) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	var err error
+	switch {
+	case q.dead:
+		err = because(EINVAL, "it is destroyed")
+	case q.shared != nil:
+		err = because(EINVAL, "it is a ring of a program")
+	case entries < 1 || entries > MaxCQE:
+		err = because(EINVAL, "%d entries: 1 ... %d are possible", entries, MaxCQE)
+	case entries < q.n:
+		err = because(EINVAL, "%d entries, and %d completions are there: poll them first", entries, q.n)
+	}
+	if err != nil {
+		return &OpError{"resize_cq", q.name(), err}
+	}
+	ring := make([]WC, entries)
+	for i := range q.n {
+		ring[i] = q.ring[(q.head+i)%len(q.ring)]
+	}
+	q.ring, q.head = ring, 0
+	return nil
+}
+
+// ReplaceRing gives a queue with a Ring another one, that f makes of it. f moves the completions that are there; it is called
+// under the queue's lock, so that none is added meanwhile. With its error all stays as it was.
+func (q *CQ) ReplaceRing(f func(old CompletionRing) (CompletionRing, error)) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	err := error(nil)
+	if q.dead || q.shared == nil {
+		err = because(EINVAL, "it has no ring")
+	} else if r, e := f(q.shared); e != nil {
+		err = e
+	} else {
+		q.shared = r
+	}
+	if err != nil {
+		return &OpError{"resize_cq", q.name(), err}
+	}
+	return nil
 }
 
 // token wakes who waits.

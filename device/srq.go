@@ -129,7 +129,63 @@ func (s *SRQ) SetLimit(n int) error {
 	return nil
 }
 
-// Query returns what the queue was made with, and the limit that is in force, 0 when its
+// Resize changes how many receives the queue holds, at least those that it does and not less than its limit (ibv_modify_srq). It is
+// not for one with a Ring.
+func (s *SRQ) Resize(maxWR int) error {
+	return s.resize(maxWR, func() error {
+		if s.init.Ring != nil {
+			return because(EINVAL, "it is a ring of a program")
+		}
+		if maxWR < s.n {
+			return because(EINVAL, "max_wr %d, and %d receives are there", maxWR, s.n)
+		}
+		ring := recvRing{slot: make([]RecvWR, maxWR)}
+		var wr RecvWR
+		for s.ring.Fetch(&wr) {
+			ring.push(&wr)
+		}
+		s.ring = ring
+		return nil
+	})
+}
+
+// ReplaceRing gives a queue with a Ring another one for maxWR receives, that f makes of it. f moves the receives that are there; it is
+// called under the queue's lock, so that none is taken meanwhile. With its error all stays as it was.
+func (s *SRQ) ReplaceRing(maxWR int, f func(old SharedRing) (SharedRing, error)) error {
+	return s.resize(maxWR, func() error {
+		if s.init.Ring == nil {
+			return because(EINVAL, "it has no ring")
+		}
+		r, err := f(s.init.Ring)
+		if err == nil {
+			s.init.Ring = r
+		}
+		return err
+	})
+}
+
+func (s *SRQ) resize(maxWR int, f func() error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var err error
+	switch {
+	case s.dead:
+		err = because(EINVAL, "it is destroyed")
+	case maxWR < 1 || maxWR > MaxSRQWR:
+		err = because(EINVAL, "max_wr %d: 1 ... %d are possible", maxWR, MaxSRQWR)
+	case maxWR < s.limit:
+		err = because(EINVAL, "max_wr %d is below srq_limit %d", maxWR, s.limit)
+	default:
+		err = f()
+	}
+	if err != nil {
+		return &OpError{"modify_srq", s.name(), err}
+	}
+	s.init.MaxWR = maxWR
+	return nil
+}
+
+// Query returns what the queue was made with or changed to, and the limit that is in force, 0 when its
 // event was sent (ibv_query_srq).
 func (s *SRQ) Query() SRQInit {
 	s.mu.Lock()

@@ -17,7 +17,7 @@ const (
 	maxPKeys     = 64
 
 	// What it claims and has as little as the device; programs that know it find what they know.
-	claimed = device.CapAutoPathMig | device.CapChangePhyPort | device.CapPortActiveEvent | device.CapSRQResize
+	claimed = device.CapAutoPathMig | device.CapChangePhyPort | device.CapPortActiveEvent
 	// What its provider has no call for.
 	unreachable = device.CapXRC | device.CapMemWindow2A | device.CapCurrQPStateMod
 )

@@ -346,7 +346,7 @@ var mutants = []mutant{
 
 	// Memory windows and fast registration.
 	{name: "a window narrows", file: keys, old: "if g == nil || !g.allows(q, a) || !within(va, n, g.base, g.size) {\n\t\treturn nil", new: "if g == nil || !g.allows(q, a) || !within(va, n, g.mr.base, g.mr.size) {\n\t\treturn nil", tests: "TestWindowNarrows"},
-	{name: "rights of a window", file: windows, old: "size: b.Length, access: access}", new: "size: b.Length, access: access | mr.access}", tests: "TestWindowNarrows"},
+	{name: "rights of a window", file: windows, old: "size: b.Length, access: access &^ ZeroBased}", new: "size: b.Length, access: access | mr.access}", tests: "TestWindowNarrows"},
 	{name: "a window of type 2 is for its queue pair", file: keys, old: "(g.qp == nil || g.qp == q) && ", new: "", tests: "TestWindowOwner"},
 	{name: "binding is a right", file: windows, old: "mr.access&MWBind == 0, ", new: "", tests: "TestWindowNarrows"},
 	{name: "binding for writes needs local write", file: windows, old: "access&(RemoteWrite|RemoteAtomic) != 0 && mr.access&LocalWrite == 0,", new: "false,", tests: "TestWindowNarrows"},
@@ -597,4 +597,19 @@ var mutants = []mutant{
 	{name: "another depth keeps the newest READs", file: saved, old: "n: min(s.n, depth)}", new: "}", tests: "TestSQD"},
 	{name: "operations that librxe has no form for", file: "uverbs/ring.go", old: "op > maxWROpcode || op >= firstUnknown && op <= lastUnknown", new: "op > maxWROpcode", tests: "TestSendRequest", packages: "./uverbs"},
 	{name: "FLUSH's length in a ring", file: "uverbs/ring.go", old: "wr.FlushLen = le.Uint64(b[wqeRemote:]), le.Uint32(b[wqeFlushKey:]), le.Uint32(b[wqeLength:])", new: "wr.FlushLen = le.Uint64(b[wqeRemote:]), le.Uint32(b[wqeFlushKey:]), le.Uint32(b[32:])", tests: "TestOperations|TestSendRequest", packages: "./uverbs"},
+
+	// Queues that change their length, registrations in place.
+	{name: "a completion queue holds what is there", file: "device/cq.go", old: "case entries < q.n:", new: "case false:", tests: "TestResizeCQ", packages: "./device"},
+	{name: "completions stay in order", file: "device/cq.go", old: "ring[i] = q.ring[(q.head+i)%len(q.ring)]\n\t}\n\tq.ring, q.head", new: "ring[i] = q.ring[i]\n\t}\n\tq.ring, q.head", tests: "TestResizeCQ", packages: "./device"},
+	{name: "a shared queue holds what is there", file: "device/srq.go", old: "if maxWR < s.n {", new: "if false {", tests: "TestResizeSRQ", packages: "./device"},
+	{name: "a shared queue is not shorter than its limit", file: "device/srq.go", old: "case maxWR < s.limit:", new: "case false:", tests: "TestResizeSRQ", packages: "./device"},
+	{name: "registered anew: the old is invalid", file: "device/mr.go", old: "\tk.unpublish(m)\n\twas = m.mem\n\twas.invalidate()\n", new: "\twas = m.mem\n", tests: "TestRereg", packages: "./device"},
+	{name: "registered anew: another domain is used", file: "device/mr.go", old: "\tpd.uses.Add(1)\n\tm.pd.uses.Add(-1)\n", new: "", tests: "TestRereg", packages: "./device"},
+	{name: "a slice is where it is", file: "device/mr.go", old: "return !ok || within(", new: "return true || within(", tests: "TestRereg|TestFast", packages: "./device"},
+	{name: "a zero-based window is shifted", file: "device/mw.go", old: "mem, base = shifted{mem, b.Addr}, 0", new: "base = 0", tests: "TestZeroBased"},
+	{name: "a zero-based window begins at 0", file: "device/mw.go", old: "mem, base = shifted{mem, b.Addr}, 0", new: "mem = shifted{mem, 0}", tests: "TestZeroBased"},
+	{name: "uverbs: what is there moves to the new ring", file: "uverbs/ring.go", old: "copy(r.slot(i), o.slot(from+i))", new: "copy(r.slot(i), o.slot(i))", tests: "TestResize", packages: "./uverbs"},
+	{name: "uverbs: a ring holds what is there", file: "uverbs/ring.go", old: "if int(n) > limit || n > r.mask {", new: "if n > r.mask {", tests: "TestResize", packages: "./uverbs"},
+	{name: "uverbs: the new ring is the one that fills", file: "uverbs/commands_cq.go", old: "\t\tring.produced = n\n", new: "", tests: "TestResize", packages: "./uverbs"},
+	{name: "uverbs: a limit with a length", file: "uverbs/commands_srq.go", old: "limited && limit > int(wr)", new: "false", tests: "TestResize", packages: "./uverbs"},
 }
