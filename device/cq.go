@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
+
+	"github.com/softnic/softnic/clock"
 )
 
 // CQInit says what a completion queue is to be.
@@ -44,7 +47,11 @@ type CQ struct {
 	armed    int8 // 0 no, 1 solicited only, 2 any
 	overflow bool
 	dead     bool
-	sent     int           // events handed to the channel
+	sent     int // events handed to the channel
+	count    int // of Moderate
+	period   time.Duration
+	pending  int           // completions that have made no event yet, and are to
+	timer    clock.Timer   // runs while there are some; nil: never set
 	wake     chan struct{} // holds a token when something was added since the last Wait
 }
 
@@ -157,9 +164,9 @@ func (q *CQ) push(wc *WC, solicited bool) bool {
 		return false
 	}
 	fire := q.armed == 2 || q.armed == 1 && (solicited || wc.Status != StatusSuccess)
+	fire = fire && q.due(wc)
 	if fire {
-		q.armed = 0
-		q.sent++
+		q.fired()
 	}
 	q.token()
 	q.mu.Unlock()
@@ -167,6 +174,59 @@ func (q *CQ) push(wc *WC, solicited bool) bool {
 		q.notify()
 	}
 	return true
+}
+
+// Moderate has one event stand for several completions (ibv_modify_cq): it comes with the count-th after Arm, or when period has
+// passed since the first, or with an error at once. Both are 0, which is the default and means no delay, or neither: 1 ... 65535, and
+// 1 ... 65535 µs.
+func (q *CQ) Moderate(count int, period time.Duration) error {
+	const most = 65535 // struct ibv_moderate_cq
+	if count < 0 || count > most || period < 0 || period > most*time.Microsecond || (count == 0) != (period == 0) {
+		return &OpError{"modify_cq", q.name(), because(EINVAL, "count %d, period %v: both 0, or 1 ... %d and up to %v are possible", count, period, most, most*time.Microsecond)}
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.dead {
+		return &OpError{"modify_cq", q.name(), because(EINVAL, "it is destroyed")}
+	}
+	q.count, q.period = count, period
+	return nil
+}
+
+// due reports whether a completion that is to make an event makes it now; else the timer will.
+func (q *CQ) due(wc *WC) bool {
+	q.pending++
+	if q.pending >= q.count || wc.Status != StatusSuccess {
+		return true
+	}
+	switch {
+	case q.pending > 1: // it runs
+	case q.timer == nil:
+		q.timer = q.ctx.dev.clock.AfterFunc(q.period, q.late)
+	default:
+		q.timer.Reset(q.period)
+	}
+	return false
+}
+
+// late makes the event that was held back.
+func (q *CQ) late() {
+	q.mu.Lock()
+	fire := q.pending > 0 && q.armed != 0 && !q.dead
+	if fire {
+		q.fired()
+		q.notify() // under the lock: none comes after Destroy
+	}
+	q.mu.Unlock()
+}
+
+// fired notes an event.
+func (q *CQ) fired() {
+	q.armed, q.pending = 0, 0
+	q.sent++
+	if q.timer != nil {
+		q.timer.Stop()
+	}
 }
 
 // store adds a completion to the list or ring; false if there is no room.
@@ -287,14 +347,18 @@ func (q *CQ) Destroy() (delivered int, err error) {
 		q.channel.uses--
 	}
 	c.mu.Unlock()
+	q.mu.Lock()
+	q.dead = true
+	if q.timer != nil {
+		q.timer.Stop()
+	}
+	q.token()
+	sent := q.sent
+	q.mu.Unlock()
 	withdrawn := c.dev.dispatch.withdraw(func(f call) bool { return f.of == q })
 	if q.channel != nil {
 		withdrawn += q.channel.list.withdraw(func(o *CQ) bool { return o == q })
 	}
 	c.async.withdraw(func(e AsyncEvent) bool { return e.CQ == q })
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.dead = true
-	q.token()
-	return q.sent - withdrawn, nil
+	return sent - withdrawn, nil
 }

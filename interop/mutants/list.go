@@ -612,4 +612,9 @@ var mutants = []mutant{
 	{name: "uverbs: a ring holds what is there", file: "uverbs/ring.go", old: "if int(n) > limit || n > r.mask {", new: "if n > r.mask {", tests: "TestResize", packages: "./uverbs"},
 	{name: "uverbs: the new ring is the one that fills", file: "uverbs/commands_cq.go", old: "\t\tring.produced = n\n", new: "\t\t_ = n\n", tests: "TestResize", packages: "./uverbs"},
 	{name: "uverbs: a limit with a length", file: "uverbs/commands_srq.go", old: "limited && limit > int(wr)", new: "false", tests: "TestResize", packages: "./uverbs"},
+	{name: "an event for several completions", file: "device/cq.go", old: "if q.pending >= q.count || wc.Status != StatusSuccess {", new: "if true {", tests: "TestModeration"},
+	{name: "an error is no event to wait with", file: "device/cq.go", old: "if q.pending >= q.count || wc.Status != StatusSuccess {", new: "if q.pending >= q.count {", tests: "TestModeration"},
+	{name: "an event is held back for a time", file: "device/cq.go", old: "fire := q.pending > 0 && q.armed != 0 && !q.dead", new: "fire := false", tests: "TestModeration"},
+	{name: "an event that was made is made once", file: "device/cq.go", old: "q.armed, q.pending = 0, 0", new: "q.armed = 0", tests: "TestModeration"},
+	{name: "the time of an event begins with the first", file: "device/cq.go", old: "case q.pending > 1: // it runs\n", new: "case false:\n", tests: "TestModeration"},
 }
