@@ -15,7 +15,7 @@ func TestModeration(t *testing.T) {
 		ch := must(l.ctx.CreateCompChannel())
 		cq := must(l.ctx.CreateCQ(device.CQInit{Entries: 64, Channel: ch}))
 		c := l.rc(func(o *rcOptions) { o.recvCQ = cq })
-		for i := range uint64(40) {
+		for i := range uint64(21) { // one is left at the end
 			c.recv(i, nil, 0)
 		}
 		psn := uint32(0x200)
