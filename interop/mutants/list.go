@@ -617,4 +617,6 @@ var mutants = []mutant{
 	{name: "an event is held back for a time", file: "device/cq.go", old: "fire := q.pending > 0 && q.armed != 0 && !q.dead", new: "fire := false", tests: "TestModeration"},
 	{name: "an event that was made is made once", file: "device/cq.go", old: "q.armed, q.pending = 0, 0", new: "q.armed = 0", tests: "TestModeration"},
 	{name: "the time of an event begins with the first", file: "device/cq.go", old: "case q.pending > 1: // it runs\n", new: "case false:\n", tests: "TestModeration"},
+	{name: "another RNR NAK makes the wait longer", file: response, old: "r.rnrUntil = max(r.rnrUntil, now+transport.Time(bth.RNRTime(s.Value())))", new: "_ = now", tests: "TestRNRWait"},
+	{name: "another RNR NAK makes the wait no shorter", file: response, old: "r.rnrUntil = max(r.rnrUntil, now+", new: "r.rnrUntil = max(0, now+", tests: "TestRNRWait"},
 }
