@@ -223,7 +223,9 @@ func (q *CQ) late() {
 // fired notes an event.
 func (q *CQ) fired() {
 	q.armed, q.pending = 0, 0
-	q.sent++
+	if q.tell != nil || q.handler != nil || q.channel != nil {
+		q.sent++
+	}
 	if q.timer != nil {
 		q.timer.Stop()
 	}

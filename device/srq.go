@@ -51,11 +51,13 @@ type SRQ struct {
 // CreateSRQ makes a shared receive queue.
 func (pd *PD) CreateSRQ(in SRQInit) (*SRQ, error) {
 	const op = "create_srq"
-	in.MaxSGE = max(in.MaxSGE, 1)
+	if in.MaxSGE == 0 {
+		in.MaxSGE = 1
+	}
 	switch {
 	case in.MaxWR < 1 || in.MaxWR > MaxSRQWR:
 		return nil, &OpError{op, "", because(EINVAL, "max_wr %d: 1 ... %d are possible", in.MaxWR, MaxSRQWR)}
-	case in.MaxSGE > MaxSRQSGE:
+	case in.MaxSGE < 0 || in.MaxSGE > MaxSRQSGE:
 		return nil, &OpError{op, "", because(EINVAL, "max_sge %d: 1 ... %d are possible", in.MaxSGE, MaxSRQSGE)}
 	case in.Limit < 0 || in.Limit > in.MaxWR:
 		return nil, &OpError{op, "", because(EINVAL, "srq_limit %d: 0 ... max_wr %d are possible", in.Limit, in.MaxWR)}
@@ -100,6 +102,8 @@ func (s *SRQ) PostRecv(wr *RecvWR) error {
 	defer s.mu.Unlock()
 	var err error
 	switch {
+	case wr == nil:
+		err = errNoRequest
 	case s.dead:
 		err = because(EINVAL, "it is destroyed")
 	case s.init.Ring != nil:
@@ -122,6 +126,9 @@ func (s *SRQ) PostRecv(wr *RecvWR) error {
 func (s *SRQ) SetLimit(n int) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.dead {
+		return &OpError{"modify_srq", s.name(), because(EINVAL, "it is destroyed")}
+	}
 	if n < 0 || n > s.init.MaxWR {
 		return &OpError{"modify_srq", s.name(), because(EINVAL, "srq_limit %d: 0 ... max_wr %d are possible", n, s.init.MaxWR)}
 	}
