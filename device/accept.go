@@ -30,6 +30,14 @@ func (q *QP) accept(v *wire.View) wire.Fault {
 	default: // SMI, RAW_PACKET: no RoCE packet is for them
 		return wire.NoQP
 	}
+	if q.typ == GSI {
+		i, ok := q.dev.pkeyIndex(b.PKey())
+		if !ok {
+			return wire.PKey
+		}
+		q.gotPKey = uint16(i)
+		return wire.OK
+	}
 	if !pkeyMatch(b.PKey(), q.attr.PKey) {
 		return wire.PKey
 	}
@@ -61,10 +69,3 @@ func (q *QP) serves(o bth.Opcode, i *bth.Info) bool {
 	}
 	return q.typ == RC && !q.dev.opts.PlainAtomics && (o == bth.MaskedCompareSwap || o == bth.MaskedFetchAdd)
 }
-
-// DefaultPKey is the one entry of the P_Key table: the default partition, full member.
-const DefaultPKey = 0xFFFF
-
-// pkeyMatch compares partition keys: the same partition, and at least one of
-// the two a full member (roce.md A.11).
-func pkeyMatch(a, b uint16) bool { return (a^b)&0x7FFF == 0 && (a|b)&0x8000 != 0 }

@@ -6,7 +6,8 @@ import (
 	"github.com/softnic/softnic/wire"
 )
 
-// AHAttr is an address vector: where packets go. On RoCE it is always global.
+// AHAttr is an address vector (ibv_ah_attr): where packets go. On RoCE it is always global. Source and destination are both
+// IPv4 or both IPv6.
 type AHAttr struct {
 	DGID         GID
 	SGIDIndex    int    // entry of the GID table to send from
@@ -16,7 +17,7 @@ type AHAttr struct {
 	Port         int    // 0 or 1
 }
 
-// AH is an address handle: where a datagram goes.
+// AH is an address handle (ibv_ah): where a datagram goes. It is good for the queue pairs of its protection domain.
 type AH struct {
 	pd   *PD
 	path *wire.Path
@@ -37,7 +38,9 @@ func (a *AH) acquire() bool {
 	}
 }
 
-// CreateAH makes an address handle.
+// CreateAH makes an address handle (ibv_create_ah). EINVAL: a destination that cannot be reached from the source address, an
+// empty entry of the GID table, a value out of its range, more than MaxAH. Nobody is asked for the Ethernet address of the
+// destination: that is the link's, when it sends.
 func (pd *PD) CreateAH(a AHAttr) (*AH, error) {
 	path, err := pd.ctx.dev.path(&a)
 	if err != nil {
@@ -55,7 +58,7 @@ func (pd *PD) CreateAH(a AHAttr) (*AH, error) {
 // Attr returns what the handle was made of (ibv_query_ah).
 func (a *AH) Attr() AHAttr { return a.attr }
 
-// Destroy frees the handle; EBUSY while an outstanding send names it.
+// Destroy frees the handle (ibv_destroy_ah); EBUSY while an outstanding send names it, EINVAL when it is destroyed already.
 func (a *AH) Destroy() error {
 	if !a.uses.CompareAndSwap(0, -1) {
 		n := a.uses.Load()

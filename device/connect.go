@@ -7,7 +7,7 @@ type Remote struct {
 	PSN uint32 // the first PSN that the side sends
 }
 
-// ConnectOptions are the attributes that Connect sets; the zero value gives
+// ConnectOptions are the attributes that Connect sets, with the ranges that QPAttr has for them; the zero value gives
 // what the pingpong tools use.
 type ConnectOptions struct {
 	SGIDIndex    int    // 0 means the first entry of the remote GID's family: 1 for IPv4, else 0
@@ -18,6 +18,7 @@ type ConnectOptions struct {
 	RNRRetry     int    // 0 means 7 (no limit); -1 means none
 	MinRNRTimer  int    // 0 means 12 (0.64 ms)
 	Depth        int    // READs in flight, each way; 0 means 16, -1 none
+	PKeyIndex    int    // entry of the P_Key table
 	TrafficClass uint8
 	FlowLabel    uint32
 }
@@ -33,7 +34,8 @@ func orDefault(v, def int) int {
 }
 
 // Connect takes an RC, UC or XRC queue pair from RESET or INIT to RTS against a remote.
-// psn is the first PSN that this side sends; the remote must know it.
+// psn is the first PSN that this side sends, 24 bits; the remote must know it. It is three modifies in a row, and fails as
+// they do, mostly with EINVAL; the queue pair then stays where the last good one has taken it.
 func (q *QP) Connect(psn uint32, r Remote, o ConnectOptions) error {
 	if o.SGIDIndex == 0 && r.GID.Addr().Is4() {
 		o.SGIDIndex = 1
@@ -46,7 +48,7 @@ func (q *QP) Connect(psn uint32, r Remote, o ConnectOptions) error {
 	}
 	depth := orDefault(o.Depth, 16)
 	if q.State() == StateReset {
-		if err := q.Modify(&QPAttr{State: StateInit, Port: 1, Access: o.Access}, AttrState|AttrPKeyIndex|AttrPort|AttrAccess); err != nil {
+		if err := q.Modify(&QPAttr{State: StateInit, Port: 1, PKeyIndex: o.PKeyIndex, Access: o.Access}, AttrState|AttrPKeyIndex|AttrPort|AttrAccess); err != nil {
 			return err
 		}
 	}
@@ -77,7 +79,7 @@ func (q *QP) Connect(psn uint32, r Remote, o ConnectOptions) error {
 }
 
 // Activate takes a queue pair that needs no connection from RESET to RTS. Only UD has a use for qkey, and
-// RAW_PACKET none for psn.
+// RAW_PACKET none for psn. It fails as Modify does.
 func (q *QP) Activate(qkey, psn uint32) error {
 	toInit, toRTS := AttrState|AttrPKeyIndex|AttrPort|AttrQKey, AttrState|AttrSQPSN
 	switch q.typ {
@@ -96,11 +98,11 @@ func (q *QP) Activate(qkey, psn uint32) error {
 }
 
 // Address returns what a remote must know to connect to q, given the first PSN
-// that q will send.
+// that q will send. The GID is zero where the table has no such entry.
 func (q *QP) Address(gidIndex int, psn uint32) Remote {
 	g, _ := q.dev.QueryGID(1, gidIndex)
 	return Remote{GID: g, QPN: q.num, PSN: psn}
 }
 
-// RandomPSN draws a first PSN from the device's random source.
+// RandomPSN draws a first PSN, 24 bits, from the device's random source.
 func (d *Device) RandomPSN() uint32 { return d.random32() & 0xFFFFFF }

@@ -38,7 +38,7 @@ type Owner struct {
 // SetOwner says whom the context serves. It is called before anything is created.
 func (c *Context) SetOwner(o Owner) { c.owner = o }
 
-// NewContext returns an empty context.
+// NewContext returns an empty context (ibv_open_device). Of a device that is closed it is closed too: what it is asked for is EIO.
 func (d *Device) NewContext() *Context {
 	c := &Context{
 		dev: d, async: newEventList[AsyncEvent](), gone: make(chan struct{}),
@@ -58,10 +58,15 @@ func (d *Device) NewContext() *Context {
 // Device returns the device of the context.
 func (c *Context) Device() *Device { return c.dev }
 
-// own records a new object in its set, or says why it cannot be. live checks, under
+// own records a new object in its set, or says why it cannot be: limit is how many there can be of its kind on the device,
+// beyond which the error is EINVAL, as of rxe (rxe_pool.c). live checks, under
 // the context's lock, that what the object stands on is alive; made, if not nil,
 // publishes the object while Close has to wait.
 func own[T comparable](c *Context, op string, set map[T]struct{}, limit int, o T, live func() error, made func()) error {
+	l, k := &c.dev.limits, kindOf(o)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	limit, full := l.full(c.dev, k, limit)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
@@ -72,9 +77,10 @@ func own[T comparable](c *Context, op string, set map[T]struct{}, limit int, o T
 			return &OpError{op, "", err}
 		}
 	}
-	if len(set) >= limit {
-		return &OpError{op, "", because(ENOSPC, "the limit of %d is reached", limit)}
+	if full {
+		return &OpError{op, "", because(EINVAL, "the device has as many as there can be: %d", limit)}
 	}
+	l.bound[k]++
 	set[o] = struct{}{}
 	if made != nil {
 		made()
@@ -136,6 +142,7 @@ func (c *Context) Close() error {
 	c.async.close()
 	c.mu.Lock()
 	clear(c.pds)
+	clear(c.channels)
 	clear(c.xrcds)
 	c.mu.Unlock()
 	d := c.dev

@@ -26,6 +26,7 @@ type Options struct {
 	Profile      string           // how it behaves where adapters differ, see ProfileByName
 	CNP          CNPPacing        // how often it sends congestion notifications; the zero value: as the profile says
 	SameKeys     bool             // L_Key and R_Key of a region are equal, as on other adapters
+	PKeys        []uint16         // the P_Key table, see ParsePKeys; nil: DefaultPKey alone
 	Link         link.PortOptions // impairment and capture; its Clock, Logger and Inline are set by Open
 }
 
@@ -46,7 +47,10 @@ type Device struct {
 	dispatch *dispatcher
 	counters stats.Device
 	gids     atomic.Pointer[gidTable]
+	pkeys    []uint16     // never empty, and never changed
 	mtu      atomic.Int32 // active MTU
+	up       atomic.Bool  // the port is active, as contexts were told; changed with mu held
+	limits   limits       // has its lock
 	batches  []*link.Batch
 	wg       sync.WaitGroup
 
@@ -60,12 +64,15 @@ type Device struct {
 
 	raws atomic.Pointer[[]*QP] // raw packet queue pairs; nil: none. The list is replaced, with qpMu held, not changed
 
+	following sync.Mutex // one change of the link at a time; before all other locks
+
 	watchMu  sync.Mutex
 	watchers map[*func()]struct{} // see Watch
 
 	mu       sync.Mutex
 	closed   bool
 	failed   bool // the link does not receive any more, and contexts were told
+	downs    int  // link.Info.Downs, as far as contexts were told
 	contexts map[*Context]struct{}
 }
 
@@ -73,7 +80,7 @@ type Device struct {
 const rxBatch = 64
 
 // Open starts a device on a link endpoint. The device owns the endpoint from
-// then on and closes it.
+// then on and closes it. EINVAL: a profile that does not exist, a link MTU too small for packets of 256 bytes, a bad P_Key table.
 func Open(ep link.Endpoint, o Options) (*Device, error) {
 	if o.Name == "" {
 		o.Name = "rxe_softnic0"
@@ -97,6 +104,9 @@ func Open(ep link.Endpoint, o Options) (*Device, error) {
 	if o.CNP.Mode != CNPDefault {
 		d.profile.CNP = o.CNP
 	}
+	if d.pkeys, err = checkPKeys(o.PKeys); err != nil {
+		return nil, &OpError{"open_device", "", err}
+	}
 	d.counters.Drops = make([]stats.Counter, wire.Faults)
 	d.start = d.clock.Now()
 	if o.Stepped {
@@ -114,6 +124,8 @@ func Open(ep link.Endpoint, o Options) (*Device, error) {
 	}
 	d.port = port
 	d.gids.Store((*gidTable)(nil).next(info))
+	d.up.Store(info.Up)
+	d.downs = info.Downs
 	d.follow()
 	d.dispatch = newDispatcher(o.Stepped)
 	for _, src := range port.Sources() {
@@ -126,29 +138,8 @@ func Open(ep link.Endpoint, o Options) (*Device, error) {
 		go d.receiveLoop(src, b)
 	}
 	port.Watch(d.follow)
+	d.follow() // what changed before
 	return d, nil
-}
-
-// follow takes over what changed at the link: addresses, MTU, carrier.
-func (d *Device) follow() {
-	info := d.port.Info()
-	old := d.gids.Load()
-	t := old.next(info)
-	d.gids.Store(t)
-	d.port.SetLocal(t.addrs())
-	d.mtu.Store(int32(ActiveMTU(info.MTU)))
-	for _, q := range d.allQPs() {
-		if m := d.longest(q.typ); m != 0 {
-			q.mu.Lock()
-			q.attr.PathMTU = m
-			q.mu.Unlock()
-		}
-	}
-	d.watchMu.Lock()
-	defer d.watchMu.Unlock()
-	for f := range d.watchers {
-		(*f)()
-	}
 }
 
 // longest returns the MTU of a service whose messages follow that of the port; 0 for the others.
@@ -160,22 +151,6 @@ func (d *Device) longest(t QPType) int {
 		return d.port.Info().MTU
 	}
 	return 0
-}
-
-// Watch has f called, on a goroutine of the link, after the addresses, the MTU or the
-// state of the port have changed, until stop is called.
-func (d *Device) Watch(f func()) (stop func()) {
-	d.watchMu.Lock()
-	defer d.watchMu.Unlock()
-	if d.watchers == nil {
-		d.watchers = map[*func()]struct{}{}
-	}
-	d.watchers[&f] = struct{}{}
-	return func() {
-		d.watchMu.Lock()
-		defer d.watchMu.Unlock()
-		delete(d.watchers, &f)
-	}
 }
 
 // now returns the time since Open, from 1 on.
@@ -210,7 +185,9 @@ func (d *Device) Statistics() []stats.Value {
 func (d *Device) Query() Attr {
 	return Attr{
 		Name: d.name, NodeGUID: nodeGUID(d.port.Info().MAC), VendorID: 0xFFFFFF, Ports: 1,
-		MaxQP: MaxQP, MaxQPWR: MaxQPWR, MaxSGE: MaxSGE, MaxCQ: MaxCQ, MaxCQE: MaxCQE, MaxMR: MaxMR, MaxMW: MaxMW, MaxPD: MaxPD, MaxAH: MaxAH,
+		MaxQP: MaxQP, MaxQPWR: MaxQPWR, MaxSGE: MaxSGE, MaxInline: MaxInline, MaxCQ: MaxCQ, MaxCQE: MaxCQE, MaxMR: MaxMR, MaxMW: MaxMW,
+		MaxPD: MaxPD, MaxXRCD: MaxXRCD, MaxAH: MaxAH, MaxPKeys: MaxPKeys,
+		MaxMcastGrp: MaxMcastGrp, MaxMcastQP: MaxMcastQP, MaxMcastTotal: MaxMcastTotal,
 		MaxRawEthyQP: d.maxRaw(), MaxSRQ: MaxSRQ, MaxSRQWR: MaxSRQWR, MaxSRQSGE: MaxSRQSGE,
 		MaxRdAtom: MaxRdAtomic, MaxInitRd: MaxRdAtomic, MaxMRSize: ^uint64(0), AckDelay: 15, MaxMessage: MaxMessage,
 		Caps: caps, AtomicCap: AtomicHCA, MaskedAtomicCap: d.opts.maskedAtomicCap(),
@@ -223,39 +200,6 @@ func (d *Device) maxRaw() int {
 		return 0
 	}
 	return MaxRawQP
-}
-
-// QueryPort describes the port (ibv_query_port).
-func (d *Device) QueryPort(port int) (PortAttr, error) {
-	if port != 1 {
-		return PortAttr{}, &OpError{"query_port", d.name, because(EINVAL, "port %d: the device has port 1", port)}
-	}
-	info := d.port.Info()
-	a := PortAttr{
-		State: PortDown, MaxMTU: 4096, ActiveMTU: int(d.mtu.Load()), LinkMTU: info.MTU, GIDs: GIDTableLen, PKeys: 1,
-		Netdev: info.Netdev, Link: info.Name, IDRule: info.IDRule,
-	}
-	if info.Up {
-		a.State = PortActive
-	}
-	return a, nil
-}
-
-// QueryGID returns an entry of the port's GID table (ibv_query_gid); an unused
-// one is zero.
-func (d *Device) QueryGID(port, index int) (GID, error) {
-	if port != 1 || index < 0 || index >= GIDTableLen {
-		return GID{}, &OpError{"query_gid", d.name, because(EINVAL, "port %d index %d: port 1 has %d entries", port, index, GIDTableLen)}
-	}
-	return d.gids.Load().entries[index], nil
-}
-
-// QueryPKey returns an entry of the port's P_Key table (ibv_query_pkey).
-func (d *Device) QueryPKey(port, index int) (uint16, error) {
-	if port != 1 || index != 0 {
-		return 0, &OpError{"query_pkey", d.name, because(EINVAL, "port %d index %d: port 1 has one entry", port, index)}
-	}
-	return DefaultPKey, nil
 }
 
 // addQP gives q its number, mostly a random one, and makes it known to the receive path.

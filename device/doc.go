@@ -31,6 +31,13 @@
 // gives EBUSY; Context.Close frees everything in order at any moment, also with traffic
 // in flight.
 //
+// # The port
+//
+// A device has port 1. Its state, addresses and MTU are those of the link. When state or GID table change each Context gets one
+// asynchronous event for each change (EventPortErr, EventPortActive, EventGIDChange), and QueryPort and QueryGID tell
+// by then what is new; how soon a link knows, and what it cannot see, its package says (link/udp, tap). A link that has
+// failed for good is EventDeviceFatal, the last event of all. The P_Key table is that of Options.PKeys.
+//
 // The package never opens a socket and knows no wire format beyond what
 // packages wire and transport tell it.
 package device

@@ -17,7 +17,7 @@ const (
 	EFAULT     Errno = 14
 	EBUSY      Errno = 16 // other objects still use it
 	EINVAL     Errno = 22
-	ENOSPC     Errno = 28 // a limit of the device is reached
+	ENOSPC     Errno = 28 // there can be no more raw packet queue pairs
 	EOPNOTSUPP Errno = 95
 )
 

@@ -28,9 +28,9 @@ func (l *eventList[T]) add(e T) {
 		l.mu.Unlock()
 		return
 	}
-	if sink := l.sink; sink != nil {
+	if l.sink != nil {
+		l.sink(e)
 		l.mu.Unlock()
-		sink(e)
 		return
 	}
 	l.list = append(l.list, e)
@@ -38,15 +38,19 @@ func (l *eventList[T]) add(e T) {
 	l.mu.Unlock()
 }
 
-// setSink hands what is on the list, and from then on every event, to sink.
+// setSink hands what is on the list, and from then on every event, to sink: one at a time, in their order, which says
+// what the state of a port is.
 func (l *eventList[T]) setSink(sink func(T)) {
 	l.mu.Lock()
-	old := l.list
-	l.list, l.sink = nil, sink
-	l.mu.Unlock()
-	for _, e := range old {
+	defer l.mu.Unlock()
+	l.sink = sink
+	if sink == nil {
+		return
+	}
+	for _, e := range l.list {
 		sink(e)
 	}
+	l.list = nil
 }
 
 // signal puts the token back; the lock is held.
@@ -131,14 +135,18 @@ const (
 	EventQPAccessErr EventType = 3
 	EventCommEst     EventType = 4
 	EventSQDrained   EventType = 5
-	EventDeviceFatal EventType = 8
+	EventDeviceFatal EventType = 8  // the link has failed for good: nothing is received, the port is down, and no event comes after it
+	EventPortActive  EventType = 9  // the link has come up
+	EventPortErr     EventType = 10 // the link has gone down
 	EventSRQLimit    EventType = 15
 	EventLastWQE     EventType = 16
+	EventGIDChange   EventType = 18 // the GID table is another; one for each change, of one entry or several
 )
 
 var eventNames = map[EventType]string{
 	EventCQErr: "IBV_EVENT_CQ_ERR", EventQPFatal: "IBV_EVENT_QP_FATAL", EventQPReqErr: "IBV_EVENT_QP_REQ_ERR",
 	EventQPAccessErr: "IBV_EVENT_QP_ACCESS_ERR", EventCommEst: "IBV_EVENT_COMM_EST", EventSQDrained: "IBV_EVENT_SQ_DRAINED", EventDeviceFatal: "IBV_EVENT_DEVICE_FATAL",
+	EventPortActive: "IBV_EVENT_PORT_ACTIVE", EventPortErr: "IBV_EVENT_PORT_ERR", EventGIDChange: "IBV_EVENT_GID_CHANGE",
 	EventSRQLimit: "IBV_EVENT_SRQ_LIMIT_REACHED", EventLastWQE: "IBV_EVENT_QP_LAST_WQE_REACHED",
 }
 
@@ -150,10 +158,17 @@ func (t EventType) String() string {
 	return fmt.Sprintf("IBV_EVENT_%d", int(t))
 }
 
+// Unaffiliated reports whether such events are about the port or the device, and not about one object: every context
+// gets them.
+func (t EventType) Unaffiliated() bool {
+	return t == EventDeviceFatal || t == EventPortActive || t == EventPortErr || t == EventGIDChange
+}
+
 // AsyncEvent is an asynchronous event with the object that it is about; the
-// others are nil, and for port events all are.
+// others are nil, and for those that are Unaffiliated all are.
 type AsyncEvent struct {
 	Type EventType
+	Port int // 1 for those of the port, else 0
 	QP   *QP
 	CQ   *CQ
 	SRQ  *SRQ

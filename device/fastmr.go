@@ -21,7 +21,9 @@ type FastMR struct {
 	gone []*MR // what it was before, while accesses run
 }
 
-// AllocMR makes a region that is invalid, for memory of at most max bytes.
+// AllocMR makes a region that is invalid, for memory of at most max bytes, 1 or more (kernel, core/verbs.c:ib_alloc_mr).
+// An OpRegMR that is not possible, because the region is valid, the memory longer, or the rights do not fit together,
+// completes with an error.
 func (pd *PD) AllocMR(max uint64) (*FastMR, error) {
 	const op = "alloc_mr"
 	if max == 0 {
@@ -49,7 +51,7 @@ func (f *FastMR) LKey() uint32 { return f.key.Load() }
 // RKey returns the key for the peer as it is now.
 func (f *FastMR) RKey() uint32 { return f.key.Load() }
 
-// Dereg frees the region and waits until no access is running.
+// Dereg frees the region, valid or not, and waits until no access is running; EINVAL when it is freed already.
 func (f *FastMR) Dereg() error {
 	c := f.pd.ctx
 	c.mu.Lock()

@@ -61,8 +61,9 @@ func (d *Device) managed(p *link.Packet) bool {
 		return false
 	}
 	h := bth.DETH(v.Header(bth.HDETH))
+	pkey, in := d.pkeyIndex(b.PKey())
 	if m := v.Payload; !mad.Valid(m) || mad.Header(m).Class() != mad.PerfMgmt || mad.Header(m).Method() != mad.Get ||
-		h.QKey() != ud.GSIQKey || !pkeyMatch(b.PKey(), DefaultPKey) {
+		h.QKey() != ud.GSIQKey || !in {
 		return false
 	}
 	psn, ok := d.agent.take(d.now())
@@ -82,7 +83,7 @@ func (d *Device) managed(p *link.Packet) bool {
 	r.path = wire.Path{Src: v.Dst(), Dst: v.Src(), SrcPort: datagramPort(gsiQPN), TClass: v.TClass() &^ 3}
 	r.Path, r.Cause, r.Len = &r.path, wire.Reply, bth.UDSendOnly.Info().Len
 	bth.BTH(r.Head[:]).Encode(&bth.Fields{
-		Opcode: bth.UDSendOnly, MigReq: d.profile.MigReq, PKey: DefaultPKey, DestQP: h.SrcQP(), AckReq: true, PSN: psn,
+		Opcode: bth.UDSendOnly, MigReq: d.profile.MigReq, PKey: d.pkeys[pkey], DestQP: h.SrcQP(), AckReq: true, PSN: psn,
 	})
 	bth.DETH(r.Head[bth.Len:]).Put(ud.GSIQKey, gsiQPN)
 	r.Data, r.Size = [][]byte{r.mad[:]}, mad.Len

@@ -21,7 +21,12 @@ func (h *host) SendDone(wc *WC) {
 	}
 }
 
-func (q *QP) recvDone(wc *WC, solicited bool) bool { return q.rcq.push(wc, solicited) }
+func (q *QP) recvDone(wc *WC, solicited bool) bool {
+	if q.typ == GSI && wc.Status == StatusSuccess {
+		wc.PKeyIndex = q.gotPKey // whatever the queue pair's own is
+	}
+	return q.rcq.push(wc, solicited)
+}
 
 // lost has the queue pair enter ERR because its send completion queue was full.
 func (q *QP) lost() {

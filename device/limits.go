@@ -6,7 +6,8 @@ import (
 )
 
 // Limits of the device; values as rdma_rxe reports them (roce.md C.3), so
-// that programs that probe find what they know.
+// that programs that probe find what they know. The call that would exceed one fails with EINVAL, as on rxe, and changes
+// nothing. Numbers of objects are those of all contexts together.
 const (
 	MaxQP       = 1048560
 	MaxQPWR     = 1048576
@@ -36,21 +37,29 @@ type Attr struct {
 	MaxQP        int    `json:"max_qp"`
 	MaxQPWR      int    `json:"max_qp_wr"`
 	MaxSGE       int    `json:"max_sge"`
+	MaxInline    int    `json:"max_inline_data"` // bytes; ibv_query_device has not this one
 	MaxCQ        int    `json:"max_cq"`
 	MaxCQE       int    `json:"max_cqe"`
 	MaxMR        int    `json:"max_mr"`
 	MaxMW        int    `json:"max_mw"`
 	MaxPD        int    `json:"max_pd"`
+	MaxXRCD      int    `json:"max_xrcd"` // nor this one
 	MaxAH        int    `json:"max_ah"`
+	MaxPKeys     int    `json:"max_pkeys"` // of a table; PortAttr.PKeys says how many there are
 	MaxRawEthyQP int    `json:"max_raw_ethy_qp"`
-	MaxSRQ       int    `json:"max_srq"`
-	MaxSRQWR     int    `json:"max_srq_wr"`
-	MaxSRQSGE    int    `json:"max_srq_sge"`
-	MaxRdAtom    int    `json:"max_qp_rd_atom"`
-	MaxInitRd    int    `json:"max_qp_init_rd_atom"`
-	MaxMRSize    uint64 `json:"max_mr_size"`
-	AckDelay     int    `json:"local_ca_ack_delay"`
-	MaxMessage   uint32 `json:"max_msg_sz"`
+
+	MaxMcastGrp   int `json:"max_mcast_grp"`
+	MaxMcastQP    int `json:"max_mcast_qp_attach"`       // of a group
+	MaxMcastTotal int `json:"max_total_mcast_qp_attach"` // of all groups
+
+	MaxSRQ     int    `json:"max_srq"`
+	MaxSRQWR   int    `json:"max_srq_wr"`
+	MaxSRQSGE  int    `json:"max_srq_sge"`
+	MaxRdAtom  int    `json:"max_qp_rd_atom"`
+	MaxInitRd  int    `json:"max_qp_init_rd_atom"`
+	MaxMRSize  uint64 `json:"max_mr_size"`
+	AckDelay   int    `json:"local_ca_ack_delay"`
+	MaxMessage uint32 `json:"max_msg_sz"`
 
 	Caps Caps `json:"device_cap_flags"`
 	// AtomicCap is for compare-and-swap and fetch-and-add. MaskedAtomicCap is for their masked forms, on RC, which
@@ -73,7 +82,7 @@ const (
 	CapChangePhyPort   Caps = 1 << 5  // a queue pair may change its port in SQD
 	CapUDAVPortEnforce Caps = 1 << 6  // the port of an address handle is checked
 	CapCurrQPStateMod  Caps = 1 << 7  // AttrCurState is looked at
-	CapPortActiveEvent Caps = 1 << 10 // an event tells that the port has become active
+	CapPortActiveEvent Caps = 1 << 10 // EventPortActive tells that the port has become active
 	CapSysImageGUID    Caps = 1 << 11
 	CapRCRNRNAKGen     Caps = 1 << 12 // a message without a receive is answered with an RNR NAK
 	CapSRQResize       Caps = 1 << 13 // shared receive queues change their length
@@ -119,7 +128,7 @@ func (c Caps) Names() []string {
 func (c Caps) String() string { return strings.Join(c.Names(), ", ") }
 
 // caps are what every device here can do.
-const caps = CapBadPKeyCntr | CapBadQKeyCntr | CapUDAVPortEnforce | CapCurrQPStateMod | CapSysImageGUID | CapRCRNRNAKGen | CapSRQResize | CapMemWindow |
+const caps = CapBadPKeyCntr | CapBadQKeyCntr | CapUDAVPortEnforce | CapCurrQPStateMod | CapPortActiveEvent | CapSysImageGUID | CapRCRNRNAKGen | CapSRQResize | CapMemWindow |
 	CapXRC | CapMemMgtExt | CapMemWindow2A | CapMemWindow2B | CapFlushGlobal | CapFlushPersistent | CapAtomicWrite
 
 // AtomicCap says between whom atomics are atomic; values as enum ibv_atomic_cap.
@@ -178,6 +187,8 @@ type PortAttr struct {
 	LinkMTU   int       `json:"link_mtu"`   // bytes, IP packet
 	GIDs      int       `json:"gid_tbl_len"`
 	PKeys     int       `json:"pkey_tbl_len"`
+	BadPKeys  int       `json:"bad_pkey_cntr"`  // packets dropped over their P_Key; stops at 65535, as rxe's does
+	BadQKeys  int       `json:"qkey_viol_cntr"` // and over their Q_Key
 	Netdev    string    `json:"netdev,omitempty"`
 	Link      string    `json:"link"`
 	IDRule    string    `json:"ip_id"`

@@ -58,7 +58,7 @@ func (d *Device) subnet(m []byte) {
 	case a == mad.NodeInfo:
 		clear(data)
 		mad.NodeInfoView(data).Encode(&mad.NodeInfoFields{
-			NodeType: 1, Ports: 1, SystemGUID: guid, NodeGUID: guid, PortGUID: guid, PKeys: 1, LocalPort: 1, VendorID: 0xFFFFFF,
+			NodeType: 1, Ports: 1, SystemGUID: guid, NodeGUID: guid, PortGUID: guid, PKeys: uint16(len(d.pkeys)), LocalPort: 1, VendorID: 0xFFFFFF,
 		})
 	case a == mad.NodeDescription:
 		clear(data)
@@ -76,7 +76,7 @@ func (d *Device) subnet(m []byte) {
 			PKeyViolations: low16(d.counters.Drops[wire.PKey].Load()), QKeyViolations: low16(d.counters.Drops[wire.QKey].Load()),
 			GUIDs: GIDTableLen, RespTime: respTime,
 		}
-		if info.Up {
+		if d.up.Load() {
 			f.State, f.PhysState = uint8(PortActive), 5
 		}
 		clear(data)

@@ -68,7 +68,8 @@ func (q *QP) groupOf(gid GID) (netip.Addr, error) {
 
 // Attach has the queue pair receive datagrams to a multicast group (ibv_attach_mcast); also those that the device itself
 // sends, the queue pair's own among them, unless QPInit.BlockSelfMulticast was set. The state does not
-// matter. Attaching again does nothing, as on rxe. Beyond a limit the error is ENOMEM, as there (rxe_mcast.c).
+// matter. Attaching again does nothing, as on rxe. EINVAL: not UD, no group, destroyed. Beyond a limit the error is ENOMEM, as
+// there (rxe_mcast.c). While it is attached, Destroy is EBUSY.
 //
 // The first attachment of the device has the link join the group; what the link says against it is the error.
 func (q *QP) Attach(gid GID) error {

@@ -18,7 +18,7 @@ type QPAttr struct {
 	DestQPN         uint32 // 24 bits
 	Access          Access // RemoteWrite, RemoteRead, RemoteAtomic
 	AH              AHAttr
-	PKeyIndex       int
+	PKeyIndex       int // entry of the port's P_Key table
 	Port            int
 	MaxRdAtomic     int  // READs and atomics in flight as initiator
 	MaxDestRdAtomic int  // and as responder; rounded up to a power of two
@@ -87,7 +87,7 @@ func (q *QP) checkAttrs(a *QPAttr, mask AttrMask) (*wire.Path, error) {
 		name          string
 		val, min, max int
 	}{
-		{AttrPKeyIndex, "pkey_index", a.PKeyIndex, 0, 0},
+		{AttrPKeyIndex, "pkey_index", a.PKeyIndex, 0, len(q.dev.pkeys) - 1},
 		{AttrPort, "port_num", a.Port, 1, 1},
 		{AttrTimeout, "timeout", a.Timeout, 0, 31},
 		{AttrRetryCnt, "retry_cnt", a.RetryCnt, 0, 7},
@@ -177,7 +177,7 @@ func (q *QP) commit(a *QPAttr, mask AttrMask, path *wire.Path, from, to State) {
 		set func()
 	}{
 		{AttrAccess, func() { u.Access, t.Access = a.Access, a.Access }},
-		{AttrPKeyIndex, func() { u.PKeyIndex = a.PKeyIndex }},
+		{AttrPKeyIndex, func() { u.PKeyIndex, t.PKey = a.PKeyIndex, q.dev.pkeys[a.PKeyIndex] }},
 		{AttrPort, func() { u.Port = a.Port }},
 		{AttrQKey, func() { u.QKey, t.QKey = a.QKey, a.QKey }},
 		{AttrAV, func() { u.AH, t.Path = a.AH, path }},
@@ -226,7 +226,7 @@ func (q *QP) toReset() {
 	q.tx.Release()
 	q.cnpWaits = false
 	mtu := q.attr.PathMTU
-	q.attr = transport.Attr{QPN: q.num, SigAll: q.attr.SigAll, MigReq: q.attr.MigReq, Rules: q.attr.Rules, PKey: DefaultPKey}
+	q.attr = transport.Attr{QPN: q.num, SigAll: q.attr.SigAll, MigReq: q.attr.MigReq, Rules: q.attr.Rules, PKey: q.dev.pkeys[0]}
 	if q.dev.longest(q.typ) != 0 {
 		q.attr.PathMTU = mtu
 	}

@@ -19,8 +19,9 @@ const (
 	MW2A MWType = 3
 )
 
-// MW is a memory window: a key for a part of a region, given and taken away by work requests
-// (OpBindMW, OpLocalInv).
+// MW is a memory window (ibv_mw): a key for a part of a region, given and taken away by work requests
+// (OpBindMW, OpLocalInv). A bind needs a region with MWBind, of the queue pair's domain, and a range in it; a window that can
+// be written to needs one with LocalWrite. What is not possible completes with StatusMWBind (roce.md B.14).
 type MW struct {
 	pd   *PD
 	typ  MWType
@@ -32,7 +33,7 @@ type MW struct {
 	qp  *QP     // type 2: who bound it
 }
 
-// AllocMW makes a memory window that is not bound.
+// AllocMW makes a memory window that is not bound (ibv_alloc_mw). EINVAL: another type, more than MaxMW.
 func (pd *PD) AllocMW(t MWType) (*MW, error) {
 	const op = "alloc_mw"
 	if t < MW1 || t > MW2A {
@@ -54,7 +55,7 @@ func (pd *PD) AllocMW(t MWType) (*MW, error) {
 	return w, nil
 }
 
-// RKey returns the window's key as it is now; a bind changes it.
+// RKey returns the window's key as it is now; a bind that has completed changes it to BindWR.NewKey.
 func (w *MW) RKey() uint32 { return w.rkey.Load() }
 
 // Type returns the window's type.
@@ -64,7 +65,8 @@ func (w *MW) Type() MWType { return w.typ }
 // the low 8 bits, which are the program's, change.
 func IncRKey(k uint32) uint32 { return k&^0xFF | (k+1)&0xFF }
 
-// Dealloc frees the window, bound or not, and waits until no access is running.
+// Dealloc frees the window, bound or not, and waits until no access is running (ibv_dealloc_mw); EINVAL when it is freed
+// already.
 func (w *MW) Dealloc() error {
 	c := w.pd.ctx
 	c.mu.Lock()

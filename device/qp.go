@@ -119,9 +119,10 @@ type QP struct {
 	rq                     recvRing
 	tx                     transport.TxList // emitted, not sent
 	dead                   bool
-	warned                 bool // of a mistake of the peer, once
-	sendBudget, recvBudget int  // see spend
-	sending                bool // one flusher: it sends what others emit meanwhile
+	gotPKey                uint16 // GSI: index of the P_Key of what is being received
+	warned                 bool   // of a mistake of the peer, once
+	sendBudget, recvBudget int    // see spend
+	sending                bool   // one flusher: it sends what others emit meanwhile
 
 	// The flusher alone uses these, while sending is set.
 	out     transport.TxList
@@ -178,7 +179,7 @@ func createQP(c *Context, pd *PD, in QPInit) (*QP, error) {
 	}
 	q.attr.SigAll, q.notSelf = in.SigAll, in.BlockSelfMulticast
 	q.attr.MigReq, q.attr.Rules = c.dev.profile.MigReq, c.dev.profile.Rules
-	q.attr.PKey = DefaultPKey
+	q.attr.PKey = c.dev.pkeys[0]
 	switch in.Type {
 	case RC, XRCIni, XRCTgt:
 		cfg := rc.Config{Service: bth.RC, Attr: &q.attr, Host: (*host)(q), Tx: &q.tx, SQ: sends, Recv: &q.recv, Counters: &c.dev.counters}

@@ -18,21 +18,6 @@ func (d *Device) receiveLoop(src link.Source, b *link.Batch) {
 	}
 }
 
-// deaf tells every context that the link has failed, unless the device is being
-// closed.
-func (d *Device) deaf(err error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.closed || d.failed {
-		return
-	}
-	d.failed = true
-	d.log.Debug("the link failed", "device", d.name, "err", err)
-	for c := range d.contexts {
-		c.async.add(AsyncEvent{Type: EventDeviceFatal})
-	}
-}
-
 // receive handles a batch: parse, route to queue pairs, one lock and one burst for a
 // run of packets to the same one, verdicts to the capture.
 func (d *Device) receive(b *link.Batch) {

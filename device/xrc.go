@@ -17,11 +17,11 @@ type XRCD struct {
 // xrcGroup is what the contexts that share a domain have in common.
 type xrcGroup struct{ _ byte }
 
-// AllocXRCD makes an XRC domain.
+// AllocXRCD makes an XRC domain (ibv_open_xrcd without a file). EINVAL: more than MaxXRCD.
 func (c *Context) AllocXRCD() (*XRCD, error) { return c.openXRCD(new(xrcGroup)) }
 
 // OpenXRCD returns a handle, owned by c, of the domain that another context of the device
-// has made.
+// has made (ibv_open_xrcd with its file). The domain lives as long as there is a handle of it. EINVAL: it is of another device.
 func (c *Context) OpenXRCD(o *XRCD) (*XRCD, error) {
 	if o == nil || o.ctx.dev != c.dev {
 		return nil, &OpError{"open_xrcd", "", because(EINVAL, "the domain is of another device")}
@@ -37,7 +37,8 @@ func (c *Context) openXRCD(g *xrcGroup) (*XRCD, error) {
 	return x, nil
 }
 
-// Close gives the handle up; EBUSY while targets or shared receive queues were made with it.
+// Close gives the handle up (ibv_close_xrcd); EBUSY while there are targets or shared receive queues that were made with it,
+// EINVAL when it is closed already.
 func (x *XRCD) Close() error {
 	c := x.ctx
 	c.mu.Lock()
@@ -54,7 +55,7 @@ func (x *XRCD) Close() error {
 
 // CreateXRCTarget makes an XRC target queue pair: it receives into the shared receive queue that each
 // packet names, of those of the domain, with the protection domain and the completion queue of that. It
-// cannot send.
+// cannot send. Its events go to handler, or where that is nil to the context's list.
 func (x *XRCD) CreateXRCTarget(handler func(AsyncEvent)) (*QP, error) {
 	return createQP(x.ctx, nil, QPInit{Type: XRCTgt, XRCD: x, Handler: handler})
 }

@@ -19,7 +19,8 @@ type Endpoint interface {
 	Info() Info
 
 	// Watch has f called, on a goroutine of its own, whenever Info changed
-	// (addresses, MTU, link state). One f at a time; nil ends it.
+	// (addresses, MTU, link state). Several changes may be one call. One f at a time; nil ends it.
+	// What an endpoint cannot see, or sees late, its package says.
 	Watch(f func())
 
 	// Send transmits the frames in order and keeps none of them. A frame that
@@ -44,6 +45,7 @@ type Info struct {
 	MAC      net.HardwareAddr // 6 bytes; made up where the link has none
 	Addrs    []netip.Prefix   // addresses of the NIC, in order of precedence, without link-local of the MAC
 	Up       bool             // carrier
+	Downs    int              // how often Up has become false, so that who is told late knows of each time
 	SeesIP   bool             // received packets carry their IP header
 	Ethernet bool             // frames carry an Ethernet header
 	SrcPort  uint16           // UDP source port of every packet; 0 where each Path sets its own

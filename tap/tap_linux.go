@@ -111,7 +111,8 @@ func Open(cfg Config) (*Tap, error) {
 // Info returns what the interface is now. Its slices are not to be changed.
 func (t *Tap) Info() link.Info { return *t.info.Load() }
 
-// Watch has f called when Info changed; see link.Endpoint.
+// Watch has f called when Info changed: MTU, name and state of the interface. An interface that is down for less time than it
+// takes to look at it, on the kernel's news, may not be seen down. The addresses are the NIC's own and not the interface's: they do not change.
 func (t *Tap) Watch(f func()) {
 	if f == nil {
 		t.watch.Store(nil)

@@ -447,7 +447,7 @@ func TestWatch(t *testing.T) {
 	if err := netlink.LinkSetDown(l); err != nil {
 		t.Fatal(err)
 	}
-	await("down", func(i link.Info) bool { return !i.Up })
+	await("down", func(i link.Info) bool { return !i.Up && i.Downs == 1 })
 	// The kernel does not take a frame now.
 	tap.know(t, host4)
 	if err := tap.Send([]*link.Frame{frame("10.8.0.2", "10.8.0.1")}); err != nil {
@@ -459,7 +459,7 @@ func TestWatch(t *testing.T) {
 	if err := netlink.LinkSetUp(l); err != nil {
 		t.Fatal(err)
 	}
-	await("up", func(i link.Info) bool { return i.Up })
+	await("up", func(i link.Info) bool { return i.Up && i.Downs == 1 })
 
 	// The host's addresses make the gateway.
 	gateway := func() netip.Addr {

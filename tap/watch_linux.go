@@ -97,6 +97,9 @@ func (t *Tap) refresh() {
 	if !changed {
 		return
 	}
+	if old != nil && old.Up && !now.Up {
+		now.Downs++
+	}
 	t.info.Store(&now)
 	if now.Up && (old == nil || !old.Up) {
 		t.mu.Lock()

@@ -121,7 +121,7 @@ func (c *conn) asyncEvent(to *eventPipe, e device.AsyncEvent) {
 	case e.SRQ != nil:
 		of = e.SRQ
 	}
-	element := uint64(1) // the port
+	element := uint64(1) // the port, also where the device has failed. No object counts these, as in the kernel
 	var o *counted
 	if v, ok := c.objects.events.Load(of); ok {
 		o = v.(*counted)
@@ -144,8 +144,8 @@ func (c *conn) reported(o *counted, object any, ch *channel) (async, comp uint32
 	mine := func(b []byte) bool { return le.Uint64(b) == o.user }
 	n := o.async.Load()
 	if n > 0 {
-		// Port events name port 1, which is no object's address.
-		n -= int32(c.async.withdraw(mine))
+		// Events of the port are nobody's, also where a program calls an object 1.
+		n -= int32(c.async.withdraw(func(b []byte) bool { return mine(b) && !device.EventType(le.Uint32(b[8:])).Unaffiliated() }))
 	}
 	k := o.comp.Load()
 	if k > 0 && ch != nil {

@@ -14,10 +14,9 @@ const queryDeviceLen = 176
 const (
 	pageSizeCap  = 0xFFFFF000
 	maxResRdAtom = 258048
-	maxPKeys     = 64
 
 	// What it claims and has as little as the device; programs that know it find what they know.
-	claimed = device.CapAutoPathMig | device.CapChangePhyPort | device.CapPortActiveEvent
+	claimed = device.CapAutoPathMig | device.CapChangePhyPort
 	// What its provider has no call for.
 	unreachable = device.CapXRC | device.CapMemWindow2A | device.CapCurrQPStateMod
 )
@@ -43,9 +42,9 @@ func queryDevice(c *conn, _ *request, a *answer) error {
 	u32(d.MaxCQ, d.MaxCQE, d.MaxMR, d.MaxPD)
 	u32(d.MaxRdAtom, 0, maxResRdAtom, d.MaxInitRd, 0, int(d.AtomicCap))
 	u32(0, 0, d.MaxMW, 0, 0) // ee, rdd, mw, raw ipv6, raw ethertype
-	u32(device.MaxMcastGrp, device.MaxMcastQP, device.MaxMcastTotal, d.MaxAH, 0, 0)
+	u32(d.MaxMcastGrp, d.MaxMcastQP, d.MaxMcastTotal, d.MaxAH, 0, 0)
 	u32(d.MaxSRQ, d.MaxSRQWR, d.MaxSRQSGE)
-	b = le.AppendUint16(b, maxPKeys)
+	b = le.AppendUint16(b, uint16(d.MaxPKeys))
 	b = append(b, uint8(d.AckDelay), uint8(d.Ports), 0, 0, 0, 0)
 	a.core = b
 	return nil
@@ -86,6 +85,8 @@ func queryPort(c *conn, r *request, a *answer) error {
 	b := make([]byte, 40)
 	le.PutUint32(b[0:], capFlags)
 	le.PutUint32(b[4:], device.MaxMessage)
+	le.PutUint32(b[8:], uint32(p.BadPKeys))
+	le.PutUint32(b[12:], uint32(p.BadQKeys))
 	le.PutUint32(b[16:], uint32(p.GIDs))
 	le.PutUint16(b[20:], uint16(p.PKeys))
 	b[26], b[27], b[28] = uint8(p.State), mtuCode(p.MaxMTU), mtuCode(p.ActiveMTU)

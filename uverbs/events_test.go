@@ -3,12 +3,18 @@
 package uverbs
 
 import (
+	"bytes"
 	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/softnic/softnic/device"
+	"github.com/softnic/softnic/link"
+	"github.com/softnic/softnic/link/pipe"
 )
 
 // read reads an event as a program does, and waits for it.
@@ -395,6 +401,74 @@ func TestDeviceFatal(t *testing.T) {
 	b.pd()
 }
 
+// Events of the port come to every program, in their order, with the port as element; no object counts them or takes them
+// along, also where the program calls it as the port is called. What the program reads in the tree then is new.
+func TestPortEvents(t *testing.T) {
+	d := newDaemon(t)
+	programs := []*program{d.open(how{}), d.open(how{})}
+	named := programs[1]
+	pd, c := named.pd(), named.cq(4, nil)
+	q := named.qp(pd, qpInit{typ: device.RC, scq: c, rcq: c, send: 4, recv: 4})
+	c.inside().user = 1
+	var inside *queuePair
+	var of *conn
+	for _, x := range d.conns() {
+		if o, err := get[*queuePair](&x.objects, q.handle); err == nil {
+			inside, of = o, x
+		}
+	}
+	inside.user = 1
+	state := func() string {
+		b, _ := os.ReadFile(filepath.Join(SysfsPath(d.path), "class/infiniband", d.dev.Name(), "ports/1/state"))
+		return string(bytes.TrimSpace(b))
+	}
+	for _, v := range []struct {
+		change func(i *link.Info)
+		want   device.EventType
+		state  string
+	}{
+		{func(i *link.Info) { i.Up = false }, device.EventPortErr, "1: DOWN"},
+		{func(i *link.Info) { i.Up = true }, device.EventPortActive, "4: ACTIVE"},
+		{func(i *link.Info) { i.Addrs = append(i.Addrs, netip.MustParsePrefix("10.7.0.1/24")) }, device.EventGIDChange, "4: ACTIVE"},
+	} {
+		d.end.Change(v.change)
+		for _, p := range programs {
+			if e, typ := p.asyncEvent(); e != 1 || typ != v.want {
+				t.Errorf("%v of %d, want %v", typ, e, v.want)
+			}
+			if got := state(); got != v.state {
+				t.Errorf("%v and %q", v.want, got)
+			}
+		}
+	}
+	for _, p := range programs {
+		if !quiet(p.async) {
+			t.Error("events are left")
+		}
+	}
+	// One of the queue pair's, which is not read, between two of the port.
+	d.end.Change(func(i *link.Info) { i.Up = false })
+	eventually(t, "no event", func() bool { return !quiet(named.async) })
+	of.asyncEvent(of.async, device.AsyncEvent{Type: device.EventCommEst, QP: inside.QP})
+	d.end.Change(func(i *link.Info) { i.Up = true })
+	programs[0].asyncEvent()
+	programs[0].asyncEvent() // both were sent
+	if n := q.destroy(); n != 0 {
+		t.Errorf("%d events of the queue pair were reported, none was read", n)
+	}
+	if _, n := c.destroy(); n != 0 {
+		t.Errorf("%d events of the queue were reported", n)
+	}
+	for _, want := range []device.EventType{device.EventPortErr, device.EventPortActive} {
+		if e, typ := named.asyncEvent(); e != 1 || typ != want {
+			t.Errorf("%v of %d, want %v", typ, e, want)
+		}
+	}
+	if !quiet(named.async) {
+		t.Error("events are left")
+	}
+}
+
 // Two objects of one name: the program harms itself only.
 func TestSameName(t *testing.T) {
 	p := newDaemon(t).open(how{})
@@ -410,4 +484,61 @@ func TestSameName(t *testing.T) {
 			t.Error(comp)
 		}
 	}
+}
+
+// A P_Key table of the device's is what programs find: in the tree, by its length, and as the indices of queue pairs. Packets of
+// other partitions are counted where the kernel counts them.
+func TestPKeyTable(t *testing.T) {
+	keys := []uint16{0x8001, 0x0002, 0xFFFF}
+	a, b := pipe.New(
+		pipe.Config{Name: "a", Addrs: []netip.Prefix{netip.MustParsePrefix("10.0.0.1/24")}},
+		pipe.Config{Name: "b", Addrs: []netip.Prefix{netip.MustParsePrefix("10.0.0.2/24")}})
+	d, other := serve(t, a, device.Options{PKeys: keys}), serveOn(t, b)
+	for i, k := range keys {
+		file := filepath.Join(SysfsPath(d.path), "class/infiniband", d.dev.Name(), "ports/1/pkeys", fmt.Sprint(i))
+		if text, err := os.ReadFile(file); err != nil || string(text) != fmt.Sprintf("0x%04x\n", k) {
+			t.Errorf("%q %v, want %04x", text, err, k)
+		}
+	}
+	if left, _ := os.ReadDir(filepath.Join(SysfsPath(d.path), "class/infiniband", d.dev.Name(), "ports/1/pkeys")); len(left) != len(keys) {
+		t.Error(left)
+	}
+	p := d.open(how{})
+	port := func() structure {
+		return view("ib_uverbs_query_port_resp", p.do(legacy(cmdQueryPort, newStruct("ib_uverbs_query_port").put("port_num", 1), 40)).b)
+	}
+	if n := port().get("pkey_tbl_len"); n != 3 {
+		t.Error(n)
+	}
+	init := func(q *qp_, i int) structure {
+		return q.modifyStruct(device.StateInit, device.AttrState|device.AttrPKeyIndex|device.AttrPort|device.AttrAccess).
+			put("port_num", 1).put("pkey_index", uint64(i)).put("qp_access_flags", uint64(device.RemoteWrite))
+	}
+	pd, c := p.pd(), p.cq(16, nil)
+	q := p.qp(pd, qpInit{typ: device.RC, scq: c, rcq: c, send: 4, recv: 4, sigAll: true, inline: 16})
+	for _, i := range []int{3, 64, 0xFFFF} {
+		p.fails(eINVAL, legacy(cmdModifyQP, init(q, i), 0))
+	}
+	far := newSide(other.open(how{}), device.RC, 1<<12)
+	far.q.toInit() // of 0xffff, the one that it has
+	q.modify(init(q, 2))
+	for _, x := range [][2]*qp_{{q, far.q}, {far.q, q}} {
+		x[0].modify(x[0].rtrStruct(x[1]))
+		x[0].modify(x[0].rtsStruct())
+	}
+	r := view("ib_uverbs_query_qp_resp", p.do(legacy(cmdQueryQP, newStruct("ib_uverbs_query_qp").put("qp_handle", uint64(q.handle)), 128)).b)
+	if n := r.get("pkey_index"); n != 2 {
+		t.Errorf("pkey_index %d", n)
+	}
+	q.post(request_{id: 1, op: device.OpWrite, inline: []byte{1}, remote: addressOf(far.buf), rkey: far.m.rkey})
+	c.expect(1, device.StatusSuccess)
+	// The same connection with another index: nothing that comes back is of its partition.
+	if n := port().get("bad_pkey_cntr"); n != 0 {
+		t.Errorf("bad_pkey_cntr %d", n)
+	}
+	q.modify(q.modifyStruct(device.StateReset, device.AttrState))
+	q.modify(init(q, 0))
+	q.modify(q.rtrStruct(far.q))
+	far.q.post(request_{id: 2, op: device.OpWrite, inline: []byte{1}, remote: addressOf(far.buf), rkey: 1})
+	eventually(t, "nothing is counted", func() bool { return port().get("bad_pkey_cntr") > 0 })
 }

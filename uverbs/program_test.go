@@ -52,7 +52,13 @@ func twoDaemons(tb testing.TB) (*daemon, *daemon) {
 
 func serveOn(tb testing.TB, ep *pipe.End) *daemon {
 	tb.Helper()
-	dev, err := device.Open(link.Endpoint(ep), device.Options{})
+	return serve(tb, ep, device.Options{})
+}
+
+// serve is serveOn with a device that differs from the usual one.
+func serve(tb testing.TB, ep *pipe.End, o device.Options) *daemon {
+	tb.Helper()
+	dev, err := device.Open(link.Endpoint(ep), o)
 	if err != nil {
 		tb.Fatal(err)
 	}

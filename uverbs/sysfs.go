@@ -59,7 +59,10 @@ func (t *tree) files() map[string]string {
 		port + "lid_mask_count":       "0",
 		port + "sm_lid":               "0x0",
 		port + "sm_sl":                "0",
-		port + "pkeys/0":              fmt.Sprintf("0x%04x", device.DefaultPKey),
+	}
+	for i := range p.PKeys {
+		k, _ := t.dev.QueryPKey(1, i)
+		f[port+"pkeys/"+fmt.Sprint(i)] = fmt.Sprintf("0x%04x", k)
 	}
 	for i := range p.GIDs {
 		g, _ := t.dev.QueryGID(1, i)

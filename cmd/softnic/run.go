@@ -35,6 +35,7 @@ the user's own under the temporary directory.`,
 	}
 	o := runOptions{nic: nicFlags(cmd)}
 	fs := cmd.Flags()
+	fs.StringArrayVar(&o.nic.PKeys, "pkey", nil, "entry `P_KEY` of the partition table, as 0x8001, in place of the one entry 0xffff (repeatable); 0x8000 is full membership")
 	socket := socketFlag(cmd)
 	fs.StringVar(&o.mode, "socket-mode", "", "permissions of PATH are the octal `MODE` (default 0600, with --socket-group 0660)")
 	fs.StringVar(&o.group, "socket-group", "", "PATH belongs to `GROUP`, a name or a number, whose users may run programs")

@@ -1,6 +1,7 @@
 package cases
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -86,7 +87,8 @@ func (d *dice) Read(b []byte) (int, error) {
 
 // lab is a device on an in-memory link, and the scripted peer at its other end.
 type lab struct {
-	noMigReq bool // the profile sends MigReq 0
+	noMigReq bool   // the profile sends MigReq 0
+	pkey     uint16 // of every frame that the device emits; 0: 0xFFFF
 	t        *testing.T
 	dev      *device.Device
 	ctx      *device.Context
@@ -108,17 +110,21 @@ type labConfig struct {
 	Profile string // of the device
 	CNP     device.CNPPacing
 	MTU     int           // 0: 4200
+	PKeys   []uint16      // of the device; the first is what its frames are checked for
 	Latency time.Duration // frames of the peer arrive so much later, those of one instant in one batch
 }
 
 func newLab(t *testing.T, c labConfig) *lab {
 	t.Helper()
 	l := &lab{t: t, latency: c.Latency, dst: peer4, dice: newDice(), noMigReq: c.Profile == "rxe"}
+	if len(c.PKeys) > 0 {
+		l.pkey = c.PKeys[0]
+	}
 	l.end, l.raw = pipe.NewRaw(pipe.Config{
 		Name: "case", MTU: c.MTU, Latency: c.Latency, HideIP: c.HideIP,
 		Addrs: []netip.Prefix{netip.PrefixFrom(nic4, 24), netip.PrefixFrom(nic6, 64), netip.PrefixFrom(nic4b, 24)},
 	})
-	dev, err := device.Open(l.end, device.Options{Rand: l.dice, Profile: c.Profile, CNP: c.CNP})
+	dev, err := device.Open(l.end, device.Options{Rand: l.dice, Profile: c.Profile, CNP: c.CNP, PKeys: c.PKeys})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -197,7 +203,7 @@ func (l *lab) check(b []byte) *peer.Frame {
 	}
 	// A congestion notification has bits of its own (roce.md A.5, A.8).
 	cnp := f.Op == peer.OpCNP
-	ok := f.Migrated == (!cnp && !l.noMigReq) && f.PKey == 0xFFFF && !f.FECN && f.BECN == cnp && f.TTL == 64 && f.UDPChecksum == 0 &&
+	ok := f.Migrated == (!cnp && !l.noMigReq) && f.PKey == cmp.Or(l.pkey, 0xFFFF) && !f.FECN && f.BECN == cnp && f.TTL == 64 && f.UDPChecksum == 0 &&
 		(f.IPv6() || f.DF && f.ID == 0) && f.SrcPort >= 0xC000
 	switch l.dst {
 	case peer4:

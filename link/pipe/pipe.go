@@ -110,7 +110,12 @@ func (e *End) Watch(f func()) {
 // not Up what is sent at either end is lost.
 func (e *End) Change(f func(i *link.Info)) {
 	e.mu.Lock()
+	up, downs := e.info.Up, e.info.Downs
 	f(&e.info)
+	e.info.Downs = downs
+	if up && !e.info.Up {
+		e.info.Downs++
+	}
 	w := e.watch
 	e.mu.Unlock()
 	if w != nil {

@@ -158,6 +158,13 @@ func TestDown(t *testing.T) {
 			t.Fatalf("step %d: received %v", i, g)
 		}
 	}
+	for range 3 { // once for each time that it went down
+		eb.Change(func(i *link.Info) { i.Up, i.Downs = false, 77 })
+	}
+	eb.Change(func(i *link.Info) { i.Up = true })
+	if x, y := ea.Info().Downs, eb.Info().Downs; x != 1 || y != 2 {
+		t.Errorf("down %d and %d times", x, y)
+	}
 	if v := ea.Counters()[0]; v.Name != "link_tx_lost" || v.Value != 2 {
 		t.Fatal(v)
 	}

@@ -186,8 +186,9 @@ func (e *Endpoint) Info() link.Info {
 	return i
 }
 
-// Watch has f called when the MTU, the state or the address of the network interface
-// changed, which is looked at every three seconds.
+// Watch has f called when the MTU or the state of the network interface changed, which is looked at every three seconds:
+// an interface that was down for less may not have been seen down. The address is that of the socket, and does not
+// change; an interface that has lost it is down.
 func (e *Endpoint) Watch(f func()) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -213,6 +214,9 @@ func (e *Endpoint) poll() {
 	var f func()
 	if e.timer != nil {
 		if i.MTU != e.info.MTU || i.Up != e.info.Up {
+			if e.info.Up && !i.Up {
+				e.info.Downs++
+			}
 			e.info.MTU, e.info.Up = i.MTU, i.Up
 			f = e.watch
 		}

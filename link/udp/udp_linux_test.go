@@ -307,6 +307,16 @@ func TestInfo(t *testing.T) {
 	if !called || e.Info().MTU != i.MTU {
 		t.Fatal("the change was not seen")
 	}
+	own := e.addr
+	for _, up := range []bool{false, true} { // the interface loses the address, and gets it again
+		if e.addr = own; !up {
+			e.addr = netip.MustParseAddrPort("203.0.113.77:4791")
+		}
+		e.poll()
+		if i := e.Info(); i.Up != up || i.Downs != 1 {
+			t.Fatalf("%+v", i)
+		}
+	}
 }
 
 func TestOpenErrors(t *testing.T) {

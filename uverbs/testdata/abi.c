@@ -55,6 +55,7 @@ int main(void)
 
     S(ib_uverbs_query_port) F(ib_uverbs_query_port, response) F(ib_uverbs_query_port, port_num)
     S(ib_uverbs_query_port_resp) F(ib_uverbs_query_port_resp, port_cap_flags) F(ib_uverbs_query_port_resp, max_msg_sz)
+    F(ib_uverbs_query_port_resp, bad_pkey_cntr) F(ib_uverbs_query_port_resp, qkey_viol_cntr)
     F(ib_uverbs_query_port_resp, gid_tbl_len) F(ib_uverbs_query_port_resp, pkey_tbl_len) F(ib_uverbs_query_port_resp, state)
     F(ib_uverbs_query_port_resp, max_mtu) F(ib_uverbs_query_port_resp, active_mtu) F(ib_uverbs_query_port_resp, max_vl_num)
     F(ib_uverbs_query_port_resp, active_width) F(ib_uverbs_query_port_resp, active_speed) F(ib_uverbs_query_port_resp, phys_state)

@@ -35,6 +35,7 @@ type Flags struct {
 	HostAddrs []string // of the host's side of a TAP
 	Profile   string   // see device.ProfileByName
 	CNP       string   // see device.ParseCNP; "": as the profile says
+	PKeys     []string // the P_Key table, see device.ParsePKeys; nil: the default partition
 	MTU       int      // largest IP packet; 0: 1500 on a TAP, that of the host's interface with UDP
 	Capture   string   // pcapng file
 	PacketLog string   // file of JSON lines
@@ -88,6 +89,10 @@ func (f *Flags) Open(stderr io.Writer) (_ *NIC, err error) {
 	if err != nil {
 		return nil, err
 	}
+	pkeys, err := f.pkeys()
+	if err != nil {
+		return nil, err
+	}
 	n := &NIC{}
 	ep, err := f.endpoint(n, log)
 	if err != nil {
@@ -99,7 +104,7 @@ func (f *Flags) Open(stderr io.Writer) (_ *NIC, err error) {
 		n.abandon()
 		return nil, err
 	}
-	n.Device, err = device.Open(ep, device.Options{Logger: log, Profile: f.Profile, CNP: cnp, Link: link.PortOptions{Impair: rules, Capture: sink, RxeFlushICRC: slices.Contains(f.Quirks, rxeFlushICRC)}})
+	n.Device, err = device.Open(ep, device.Options{Logger: log, Profile: f.Profile, CNP: cnp, PKeys: pkeys, Link: link.PortOptions{Impair: rules, Capture: sink, RxeFlushICRC: slices.Contains(f.Quirks, rxeFlushICRC)}})
 	if err != nil {
 		ep.Close()
 		n.abandon()
@@ -126,8 +131,19 @@ func (f *Flags) Check() error {
 			return usage("--quirk %s: there is %s", q, strings.Join(QuirkNames(), ", "))
 		}
 	}
+	if _, err := f.pkeys(); err != nil {
+		return err
+	}
 	_, err := f.cnp()
 	return err
+}
+
+func (f *Flags) pkeys() ([]uint16, error) {
+	t, err := device.ParsePKeys(f.PKeys)
+	if err != nil {
+		return nil, usage("--pkey: %w", err)
+	}
+	return t, nil
 }
 
 func (f *Flags) cnp() (device.CNPPacing, error) {

@@ -31,7 +31,7 @@ func TestOpen(t *testing.T) {
 	dir := t.TempDir()
 	f := Flags{
 		UDP: freePort(t), MTU: 1500, Capture: filepath.Join(dir, "a.pcapng"), PacketLog: filepath.Join(dir, "a.jsonl"),
-		Impair: []string{"tx drop=1% seed=7"}, LogLevel: "error",
+		Impair: []string{"tx drop=1% seed=7"}, LogLevel: "error", PKeys: []string{"0x8001", "0x7fff"},
 	}
 	n, err := f.Open(io.Discard)
 	if err != nil {
@@ -42,6 +42,11 @@ func TestOpen(t *testing.T) {
 	}
 	if l := n.Device.Port().Impair().List(); len(l) != 1 || l[0].Rule != "tx drop=1% seed=7" {
 		t.Errorf("rules %+v", l)
+	}
+	for i, want := range []uint16{0x8001, 0x7FFF} {
+		if k, err := n.Device.QueryPKey(1, i); k != want || err != nil {
+			t.Errorf("P_Key %d: %#x %v, want %#x", i, k, err, want)
+		}
 	}
 	if v := n.Device.Port().Counters(); v[len(v)-1].Name == "icrc_ignored" {
 		t.Errorf("the link's own counters are missing: %v", v)
@@ -143,6 +148,12 @@ func TestMistakes(t *testing.T) {
 		{Flags{UDP: addr, Profile: "cx9"}, true, `--profile: profile "cx9": one of ibta, rxe, connectx`},
 		{Flags{UDP: addr, CNP: "often"}, true, `--cnp: congestion notifications "often": off, port:GAP, dest:GAP or pair:GAP`},
 		{Flags{UDP: addr, CNP: "pair"}, true, "as in pair:50us"},
+		{Flags{UDP: addr, PKeys: []string{"0xffff", "0x8000"}}, true, "--pkey: P_Key 0x8000 names no partition: 0x0001 ... 0x7fff are possible, as a full member 0x8001 ... 0xffff"},
+		{Flags{UDP: addr, PKeys: []string{"0"}}, true, "--pkey: P_Key 0x0000 names no partition"},
+		{Flags{UDP: addr, PKeys: []string{"0x10000"}}, true, `--pkey: P_Key "0x10000": want a number of 16 bits, as 0x8001`},
+		{Flags{UDP: addr, PKeys: []string{""}}, true, `--pkey: P_Key "": want a number`},
+		{Flags{UDP: addr, PKeys: []string{"1", "0x8001", "0x0001"}}, true, "--pkey: P_Key 0x0001 is there twice"},
+		{Flags{UDP: addr, PKeys: make([]string, 65)}, true, "--pkey: "},
 		{Flags{UDP: addr, LogLevel: "loud"}, true, "--log-level loud: one of debug, info, warn, error"},
 		{Flags{UDP: addr, Capture: filepath.Join(dir, "no", "a")}, false, "--capture: open "},
 		{Flags{UDP: addr, Capture: filepath.Join(dir, "a"), PacketLog: filepath.Join(dir, "no", "a")}, false, "--packet-log: open "},
