@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
+
+	"github.com/softnic/softnic/clock"
 )
 
 // CQInit says what a completion queue is to be.
@@ -44,7 +47,11 @@ type CQ struct {
 	armed    int8 // 0 no, 1 solicited only, 2 any
 	overflow bool
 	dead     bool
-	sent     int           // events handed to the channel
+	sent     int // events handed to the channel
+	count    int // of Moderate
+	period   time.Duration
+	pending  int           // completions that have made no event yet, and are to
+	timer    clock.Timer   // runs while there are some; nil: never set
 	wake     chan struct{} // holds a token when something was added since the last Wait
 }
 
@@ -78,7 +85,11 @@ func (c *Context) CreateCQ(in CQInit) (*CQ, error) {
 }
 
 // Cap returns how many completions the queue holds; 0 for one with a Ring, which knows.
-func (q *CQ) Cap() int { return len(q.ring) }
+func (q *CQ) Cap() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.ring)
+}
 
 func (q *CQ) name() string { return fmt.Sprintf("cq %d", q.id) }
 
@@ -153,9 +164,9 @@ func (q *CQ) push(wc *WC, solicited bool) bool {
 		return false
 	}
 	fire := q.armed == 2 || q.armed == 1 && (solicited || wc.Status != StatusSuccess)
+	fire = fire && q.due(wc)
 	if fire {
-		q.armed = 0
-		q.sent++
+		q.fired()
 	}
 	q.token()
 	q.mu.Unlock()
@@ -163,6 +174,61 @@ func (q *CQ) push(wc *WC, solicited bool) bool {
 		q.notify()
 	}
 	return true
+}
+
+// Moderate has one event stand for several completions (ibv_modify_cq): it comes with the count-th after Arm, or when period has
+// passed since the first, or with an error at once. Both are 0, which is the default and means no delay, or neither: 1 ... 65535, and
+// 1 ... 65535 µs.
+func (q *CQ) Moderate(count int, period time.Duration) error {
+	const most = 65535 // struct ibv_moderate_cq
+	if count < 0 || count > most || period < 0 || period > most*time.Microsecond || (count == 0) != (period == 0) {
+		return &OpError{"modify_cq", q.name(), because(EINVAL, "count %d, period %v: both 0, or 1 ... %d and up to %v are possible", count, period, most, most*time.Microsecond)}
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.dead {
+		return &OpError{"modify_cq", q.name(), because(EINVAL, "it is destroyed")}
+	}
+	q.count, q.period = count, period
+	return nil
+}
+
+// due reports whether a completion that is to make an event makes it now; else the timer will.
+func (q *CQ) due(wc *WC) bool {
+	q.pending++
+	if q.pending >= q.count || wc.Status != StatusSuccess {
+		return true
+	}
+	switch {
+	case q.pending > 1: // it runs
+	case q.timer == nil:
+		q.timer = q.ctx.dev.clock.AfterFunc(q.period, q.late)
+	default:
+		q.timer.Reset(q.period)
+	}
+	return false
+}
+
+// late makes the event that was held back.
+func (q *CQ) late() {
+	q.mu.Lock()
+	fire := q.pending > 0 && q.armed != 0 && !q.dead
+	if fire {
+		q.fired()
+		q.notify() // under the lock: none comes after Destroy
+	}
+	q.mu.Unlock()
+}
+
+// fired notes an event.
+func (q *CQ) fired() {
+	q.armed, q.pending = 0, 0
+	if q.tell != nil || q.handler != nil || q.channel != nil {
+		q.sent++
+	}
+	if q.timer != nil {
+		q.timer.Stop()
+	}
 }
 
 // store adds a completion to the list or ring; false if there is no room.
@@ -180,6 +246,51 @@ func (q *CQ) store(wc *WC) bool {
 	q.ring[i] = *wc
 	q.n++
 	return true
+}
+
+// Resize changes how many completions the queue holds, at least those that it does (ibv_resize_cq). It is not for one with a Ring.
+func (q *CQ) Resize(entries int) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	var err error
+	switch {
+	case q.dead:
+		err = because(EINVAL, "it is destroyed")
+	case q.shared != nil:
+		err = because(EINVAL, "it is a ring of a program")
+	case entries < 1 || entries > MaxCQE:
+		err = because(EINVAL, "%d entries: 1 ... %d are possible", entries, MaxCQE)
+	case entries < q.n:
+		err = because(EINVAL, "%d entries, and %d completions are there: poll them first", entries, q.n)
+	}
+	if err != nil {
+		return &OpError{"resize_cq", q.name(), err}
+	}
+	ring := make([]WC, entries)
+	for i := range q.n {
+		ring[i] = q.ring[(q.head+i)%len(q.ring)]
+	}
+	q.ring, q.head = ring, 0
+	return nil
+}
+
+// ReplaceRing gives a queue with a Ring another one, that f makes of it. f moves the completions that are there; it is called
+// under the queue's lock, so that none is added meanwhile. With its error all stays as it was.
+func (q *CQ) ReplaceRing(f func(old CompletionRing) (CompletionRing, error)) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	err := error(nil)
+	if q.dead || q.shared == nil {
+		err = because(EINVAL, "it has no ring")
+	} else if r, e := f(q.shared); e != nil {
+		err = e
+	} else {
+		q.shared = r
+	}
+	if err != nil {
+		return &OpError{"resize_cq", q.name(), err}
+	}
+	return nil
 }
 
 // token wakes who waits.
@@ -238,14 +349,18 @@ func (q *CQ) Destroy() (delivered int, err error) {
 		q.channel.uses--
 	}
 	c.mu.Unlock()
+	q.mu.Lock()
+	q.dead = true
+	if q.timer != nil {
+		q.timer.Stop()
+	}
+	q.token()
+	sent := q.sent
+	q.mu.Unlock()
 	withdrawn := c.dev.dispatch.withdraw(func(f call) bool { return f.of == q })
 	if q.channel != nil {
 		withdrawn += q.channel.list.withdraw(func(o *CQ) bool { return o == q })
 	}
 	c.async.withdraw(func(e AsyncEvent) bool { return e.CQ == q })
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.dead = true
-	q.token()
-	return q.sent - withdrawn, nil
+	return sent - withdrawn, nil
 }

@@ -84,7 +84,7 @@ func (f *FastMR) drop() {
 // invalidate takes the region's memory away and returns it: accesses may still run. The lock is held.
 func (k *keys) invalidate(f *FastMR) (was *region) {
 	k.unpublish(f.cur)
-	was = &f.cur.mem
+	was = f.cur.mem
 	was.invalidate()
 	was.Discard()
 	f.gone = append(slices.DeleteFunc(f.gone, func(m *MR) bool { return m.mem.ended() }), f.cur)
@@ -102,10 +102,10 @@ func (h *host) Register(r *transport.RegWR) bool {
 	switch {
 	case f == nil, f.LKey() != r.LKey, r.NewKey>>8 != r.LKey>>8, f.pd != q.pd, f.cur != nil, r.Memory == nil,
 		r.Length == 0 || r.Length > f.max, r.Addr+r.Length < r.Addr, r.Access&^(LocalWrite|anyRemote) != 0,
-		r.Access&(RemoteWrite|RemoteAtomic) != 0 && r.Access&LocalWrite == 0, r.Access&FlushPersistent != 0 && !persists(r.Memory):
+		r.Access&(RemoteWrite|RemoteAtomic) != 0 && r.Access&LocalWrite == 0, r.Access&FlushPersistent != 0 && !persists(r.Memory), !holds(r.Memory, r.Addr, r.Length):
 		return false
 	}
-	m := &MR{pd: f.pd, base: r.Addr, size: r.Length, access: r.Access, lkey: r.NewKey, rkey: r.NewKey}
+	m := &MR{mem: new(region), pd: f.pd, base: r.Addr, size: r.Length, access: r.Access, lkey: r.NewKey, rkey: r.NewKey}
 	m.mem.open(r.Memory, nil)
 	f.cur = m
 	f.key.Store(r.NewKey)

@@ -52,7 +52,7 @@ func (k *keys) add(d *Device, mr *MR) {
 func (k *keys) publish(mr *MR) {
 	k.local[mr.lkey] = mr
 	if mr.access&anyRemote != 0 {
-		k.remote[mr.rkey] = &grant{pd: mr.pd, mem: &mr.mem, base: mr.base, size: mr.size, access: mr.access}
+		k.remote[mr.rkey] = &grant{pd: mr.pd, mem: mr.mem, base: mr.base, size: mr.size, access: mr.access}
 	}
 }
 
@@ -124,7 +124,7 @@ func (h *host) Local(c *transport.RecvContext, lkey uint32, va uint64, n int, a 
 		return nil, StatusLocalProtection
 	}
 	m.mem.begin()
-	return &m.mem, StatusSuccess
+	return m.mem, StatusSuccess
 }
 
 // Remote implements transport.Host.

@@ -128,7 +128,7 @@ func (c Caps) Names() []string {
 func (c Caps) String() string { return strings.Join(c.Names(), ", ") }
 
 // caps are what every device here can do.
-const caps = CapBadPKeyCntr | CapBadQKeyCntr | CapUDAVPortEnforce | CapCurrQPStateMod | CapPortActiveEvent | CapSysImageGUID | CapRCRNRNAKGen | CapMemWindow |
+const caps = CapBadPKeyCntr | CapBadQKeyCntr | CapUDAVPortEnforce | CapCurrQPStateMod | CapPortActiveEvent | CapSysImageGUID | CapRCRNRNAKGen | CapSRQResize | CapMemWindow |
 	CapXRC | CapMemMgtExt | CapMemWindow2A | CapMemWindow2B | CapFlushGlobal | CapFlushPersistent | CapAtomicWrite
 
 // AtomicCap says between whom atomics are atomic; values as enum ibv_atomic_cap.

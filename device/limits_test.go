@@ -36,7 +36,7 @@ func TestCapabilities(t *testing.T) {
 			t.Errorf("%s: said %v, and %v", c, a.Caps.Has(c), err)
 		}
 	}
-	if want := device.Caps(0x1C001B21CC6); a.Caps != want {
+	if want := device.Caps(0x1C001B23CC6); a.Caps != want {
 		t.Errorf("0x%X %s, want 0x%X %s", uint64(a.Caps), a.Caps, uint64(want), want)
 	}
 	if got, want := (device.CapXRC | device.CapAtomicWrite | 1<<50).String(), "XRC, ATOMIC_WRITE, 0x4000000000000"; got != want {

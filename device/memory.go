@@ -7,6 +7,43 @@ import (
 	"github.com/softnic/softnic/transport"
 )
 
+// shifted is Memory whose address by lies at 0, for windows that begin there.
+type shifted struct {
+	Memory
+	by uint64
+}
+
+// Slices implements Memory.
+func (m shifted) Slices(dst [][]byte, va uint64, n int) ([][]byte, bool) {
+	return m.Memory.Slices(dst, va+m.by, n)
+}
+
+func (m shifted) shift(e []transport.Extent) []transport.Extent {
+	for i := range e {
+		e[i].VA += m.by
+	}
+	return e
+}
+
+// ReadV implements Memory.
+func (m shifted) ReadV(e []transport.Extent) error { return m.Memory.ReadV(m.shift(e)) }
+
+// WriteV implements Memory.
+func (m shifted) WriteV(e []transport.Extent) error { return m.Memory.WriteV(m.shift(e)) }
+
+// Atomic64 implements Memory.
+func (m shifted) Atomic64(va uint64, a *transport.Atomic) (uint64, error) {
+	return m.Memory.Atomic64(va+m.by, a)
+}
+
+// Store64 implements Memory.
+func (m shifted) Store64(va, v uint64) error { return m.Memory.Store64(va+m.by, v) }
+
+// Persist implements transport.Persistent; a window of memory that has it not cannot ask for it.
+func (m shifted) Persist(va, n uint64) error {
+	return m.Memory.(transport.Persistent).Persist(va+m.by, n)
+}
+
 // goMemory is a Go slice as Memory. Addresses are the real ones of its bytes:
 // the slice keeps them from moving and from being collected.
 type goMemory struct {

@@ -44,6 +44,9 @@ func (q *QP) Modify(a *QPAttr, mask AttrMask) error {
 }
 
 func (q *QP) modify(a *QPAttr, mask AttrMask) error {
+	if a == nil {
+		return because(EINVAL, "there are no attributes")
+	}
 	if mask&AttrState != 0 && a.State == StateReset {
 		for q.sending { // first: what is checked must hold when it is done
 			q.idle.Wait()

@@ -3,6 +3,7 @@ package device
 import (
 	"crypto/rand"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"sync/atomic"
@@ -47,7 +48,7 @@ func (pd *PD) Dealloc() error {
 // MR is a memory region: bytes that local and remote work requests may name
 // by key.
 type MR struct {
-	mem        region
+	mem        *region
 	pd         *PD
 	lkey, rkey uint32
 	base, size uint64
@@ -64,10 +65,15 @@ func persists(m Memory) bool {
 	return ok
 }
 
-// RegMR registers b. Keys are random; the L_Key and the R_Key differ unless
-// Options.SameKeys is set. RemoteWrite and RemoteAtomic need LocalWrite.
+// RegMR registers b (ibv_reg_mr). Keys are random; the L_Key and the R_Key differ unless
+// Options.SameKeys is set. RemoteWrite and RemoteAtomic need LocalWrite. With ZeroBased the first byte
+// has address 0 in all work requests, else that of b[0].
 func (pd *PD) RegMR(b []byte, access Access) (*MR, error) {
-	mr, err := pd.RegMemory(NewMemory(b), addrOf(b), uint64(len(b)), access)
+	mem := &goMemory{b, addrOf(b)}
+	if access&ZeroBased != 0 {
+		mem.base = 0
+	}
+	mr, err := pd.RegMemory(mem, mem.base, uint64(len(b)), access)
 	if err != nil {
 		return nil, err
 	}
@@ -76,22 +82,13 @@ func (pd *PD) RegMR(b []byte, access Access) (*MR, error) {
 }
 
 // RegMemory registers n bytes of m from its address va on. The caller answers for it that m has them: no access
-// goes beyond them.
+// goes beyond them. With ZeroBased va must be 0.
 func (pd *PD) RegMemory(m Memory, va, n uint64, access Access) (*MR, error) {
 	const op = "reg_mr"
-	switch {
-	case access&(RemoteWrite|RemoteAtomic) != 0 && access&LocalWrite == 0:
-		return nil, &OpError{op, "", because(EINVAL, "remote write or atomic access needs local write too")}
-	case access&^(LocalWrite|anyRemote|MWBind) != 0:
-		return nil, &OpError{op, "", because(EOPNOTSUPP, "access flags 0x%x are not supported", uint32(access))}
-	case access&FlushPersistent != 0 && !persists(m):
-		return nil, &OpError{op, "", because(EINVAL, "this memory does not outlive the power: persistent flush needs a file (MapFile)")}
-	case m == nil:
-		return nil, &OpError{op, "", because(EINVAL, "no memory")}
-	case va+n < va:
-		return nil, &OpError{op, "", because(EINVAL, "length %d from 0x%x on wraps", n, va)}
+	if err := checkMR(m, va, n, access); err != nil {
+		return nil, &OpError{op, "", err}
 	}
-	mr := &MR{pd: pd, base: va, size: n, access: access}
+	mr := &MR{mem: new(region), pd: pd, base: va, size: n, access: access &^ ZeroBased}
 	mr.mem.open(m, nil)
 	c := pd.ctx
 	err := own(c, op, c.mrs, MaxMR, mr, pd.live, func() {
@@ -102,6 +99,102 @@ func (pd *PD) RegMemory(m Memory, va, n uint64, access Access) (*MR, error) {
 		return nil, err
 	}
 	return mr, nil
+}
+
+// checkMR checks what is to be registered.
+func checkMR(m Memory, va, n uint64, access Access) error {
+	switch {
+	case access&(RemoteWrite|RemoteAtomic) != 0 && access&LocalWrite == 0:
+		return because(EINVAL, "remote write or atomic access needs local write too")
+	case access&^(LocalWrite|anyRemote|MWBind|ZeroBased) != 0:
+		return because(EOPNOTSUPP, "access flags 0x%x are not supported", uint32(access))
+	case m == nil:
+		return because(EINVAL, "no memory")
+	case access&FlushPersistent != 0 && !persists(m):
+		return because(EINVAL, "this memory does not outlive the power: persistent flush needs a file (MapFile)")
+	case va+n < va:
+		return because(EINVAL, "length %d from 0x%x on wraps", n, va)
+	case !holds(m, va, n):
+		return because(EINVAL, "this memory has not %d bytes from 0x%x on", n, va)
+	case access&ZeroBased != 0 && va != 0:
+		return because(EINVAL, "zero-based memory begins at address 0, not at 0x%x", va)
+	}
+	return nil
+}
+
+// holds reports whether memory has these bytes, where that is known.
+func holds(m Memory, va, n uint64) bool {
+	g, ok := m.(*goMemory)
+	return !ok || within(va, n, g.base, uint64(len(g.b)))
+}
+
+// ReregFlags says what Rereg changes; values as enum ibv_rereg_mr_flags.
+type ReregFlags int
+
+// What can be changed.
+const (
+	ReregTranslation ReregFlags = 1 << 0 // memory, address, length
+	ReregPD          ReregFlags = 1 << 1
+	ReregAccess      ReregFlags = 1 << 2
+)
+
+// Rereg changes a registration in place (ibv_rereg_mr): the keys stay. What flags does not name is not looked at. Accesses under the
+// old registration have ended when it returns, and those that are waiting to be sent fail. On an error nothing has changed: EINVAL
+// also while memory windows are bound to the region.
+func (m *MR) Rereg(flags ReregFlags, pd *PD, mem Memory, va, n uint64, access Access) error {
+	c := m.pd.ctx
+	c.mu.Lock()
+	was, err := m.rereg(flags, pd, mem, va, n, access)
+	c.mu.Unlock()
+	if err != nil {
+		return &OpError{"rereg_mr", m.object(), err}
+	}
+	was.quiet()
+	return nil
+}
+
+// rereg is Rereg but for the wait; the context's lock is held.
+func (m *MR) rereg(flags ReregFlags, pd *PD, mem Memory, va, n uint64, access Access) (was *region, err error) {
+	if _, live := m.pd.ctx.mrs[m]; !live {
+		return nil, because(EINVAL, "it is not registered")
+	}
+	if flags == 0 || flags&^(ReregTranslation|ReregPD|ReregAccess) != 0 {
+		return nil, because(EINVAL, "flags 0x%x: translation 1, protection domain 2, access 4 are possible", int(flags))
+	}
+	if flags&ReregTranslation == 0 {
+		mem, va, n = m.mem.Memory, m.base, m.size
+	}
+	if flags&ReregAccess == 0 {
+		access = m.access
+	}
+	if flags&ReregPD == 0 {
+		pd = m.pd
+	} else if pd == nil || pd.ctx != m.pd.ctx {
+		return nil, because(EINVAL, "the protection domain is of another context")
+	}
+	if err := errors.Join(pd.live(), checkMR(mem, va, n, access)); err != nil {
+		return nil, err
+	}
+	k := &pd.ctx.dev.keys
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if m.windows > 0 {
+		return nil, because(EINVAL, "%d memory windows are bound to it", m.windows)
+	}
+	k.unpublish(m)
+	was = m.mem
+	was.invalidate()
+	was.Discard()
+	pd.uses.Add(1)
+	m.pd.uses.Add(-1)
+	m.mem, m.pd, m.base, m.size, m.access = new(region), pd, va, n, access&^ZeroBased
+	m.mem.open(mem, nil)
+	m.buf = nil
+	if g, ok := mem.(*goMemory); ok {
+		m.buf = g.b
+	}
+	k.publish(m)
+	return was, nil
 }
 
 // LKey returns the key for local work requests.
@@ -116,7 +209,7 @@ func (m *MR) Addr() uint64 { return m.base }
 // Len returns the length of the region in bytes.
 func (m *MR) Len() int { return int(m.size) }
 
-// Bytes returns the slice that was registered; nil for RegMemory.
+// Bytes returns the slice that was registered; nil for Memory of the caller's own.
 func (m *MR) Bytes() []byte { return m.buf }
 
 // SGE returns the gather or scatter entry for n bytes at offset off.

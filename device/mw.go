@@ -154,16 +154,20 @@ func (k *keys) bind(q *QP, b *transport.BindWR) (was *region, ok bool) {
 	switch {
 	case b.Length == 0, w.typ != MW1 && w.mem != nil,
 		mr == nil, mr.pd != q.pd, mr.access&MWBind == 0, !within(b.Addr, b.Length, mr.base, mr.size),
-		access&^anyRemote != 0, access&(RemoteWrite|RemoteAtomic) != 0 && mr.access&LocalWrite == 0,
+		access&^(anyRemote|ZeroBased) != 0, access&(RemoteWrite|RemoteAtomic) != 0 && mr.access&LocalWrite == 0,
 		access&FlushPersistent != 0 && !persists(mr.mem.Memory):
 		return nil, false
 	}
 	was = k.unbind(w)
 	w.rkey.Store(b.NewKey)
 	w.mem, w.mr = new(region), mr
-	w.mem.open(mr.mem.Memory, &mr.mem)
+	mem, base := mr.mem.Memory, b.Addr
+	if access&ZeroBased != 0 {
+		mem, base = shifted{mem, b.Addr}, 0
+	}
+	w.mem.open(mem, mr.mem)
 	mr.windows++
-	g := &grant{pd: q.pd, mem: w.mem, base: b.Addr, size: b.Length, access: access}
+	g := &grant{pd: q.pd, mem: w.mem, base: base, size: b.Length, access: access &^ ZeroBased}
 	if w.typ != MW1 {
 		w.qp, g.qp = q, q
 		q.windows++

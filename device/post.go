@@ -5,6 +5,9 @@ import (
 	"github.com/softnic/softnic/transport/rc"
 )
 
+// errNoRequest is for nil in place of a work request.
+var errNoRequest = because(EINVAL, "there is no work request")
+
 // PostSend adds a send work request (ibv_post_send). The request and its lists
 // are copied; the data is read until the completion.
 func (q *QP) PostSend(wr *SendWR) error { return q.PostSendList(wr) }
@@ -65,6 +68,9 @@ func (q *QP) takesSends() error {
 
 // checkSend checks a request that is posted.
 func (q *QP) checkSend(wr *SendWR) error {
+	if wr == nil {
+		return errNoRequest
+	}
 	if err := q.takesSends(); err != nil {
 		return err
 	}
@@ -175,6 +181,8 @@ func (q *QP) PostRecv(wr *RecvWR) error {
 
 func (q *QP) checkRecv(wr *RecvWR) error {
 	switch {
+	case wr == nil:
+		return errNoRequest
 	case q.dead:
 		return because(EINVAL, "it is destroyed")
 	case q.attr.State == StateReset:

@@ -279,6 +279,9 @@ func checkQPInit(in *QPInit) error {
 		if in.SendCQ == nil || in.RecvCQ == nil {
 			return because(EINVAL, "a queue pair needs a send and a receive completion queue")
 		}
+		if in.SRQ != nil && in.SRQ.init.XRCD != nil { // uverbs_cmd.c:create_qp
+			return because(EINVAL, "%s is for XRC targets", in.SRQ.name())
+		}
 		if _, one := wellKnown[in.Type]; one && (in.SRQ != nil || in.SendRing != nil || in.RecvRing != nil) {
 			return because(EINVAL, "%s has queues of its own", in.Type)
 		}
@@ -358,12 +361,12 @@ func (q *QP) destroy(force bool) error {
 	if force {
 		q.detachAll()
 	}
-	q.dev.removeQP(q)
 	q.dev.keys.unbindAll(q)
 	q.poke()
 	<-q.done
 	q.scq.purge(q.num)
 	q.rcq.purge(q.num)
+	q.dev.removeQP(q) // another may have its number from now on
 	c := q.ctx
 	c.async.withdraw(func(e AsyncEvent) bool { return e.QP == q })
 	c.dev.dispatch.withdraw(func(f call) bool { return f.of == q })

@@ -51,11 +51,13 @@ type SRQ struct {
 // CreateSRQ makes a shared receive queue.
 func (pd *PD) CreateSRQ(in SRQInit) (*SRQ, error) {
 	const op = "create_srq"
-	in.MaxSGE = max(in.MaxSGE, 1)
+	if in.MaxSGE == 0 {
+		in.MaxSGE = 1
+	}
 	switch {
 	case in.MaxWR < 1 || in.MaxWR > MaxSRQWR:
 		return nil, &OpError{op, "", because(EINVAL, "max_wr %d: 1 ... %d are possible", in.MaxWR, MaxSRQWR)}
-	case in.MaxSGE > MaxSRQSGE:
+	case in.MaxSGE < 0 || in.MaxSGE > MaxSRQSGE:
 		return nil, &OpError{op, "", because(EINVAL, "max_sge %d: 1 ... %d are possible", in.MaxSGE, MaxSRQSGE)}
 	case in.Limit < 0 || in.Limit > in.MaxWR:
 		return nil, &OpError{op, "", because(EINVAL, "srq_limit %d: 0 ... max_wr %d are possible", in.Limit, in.MaxWR)}
@@ -100,6 +102,8 @@ func (s *SRQ) PostRecv(wr *RecvWR) error {
 	defer s.mu.Unlock()
 	var err error
 	switch {
+	case wr == nil:
+		err = errNoRequest
 	case s.dead:
 		err = because(EINVAL, "it is destroyed")
 	case s.init.Ring != nil:
@@ -122,6 +126,9 @@ func (s *SRQ) PostRecv(wr *RecvWR) error {
 func (s *SRQ) SetLimit(n int) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.dead {
+		return &OpError{"modify_srq", s.name(), because(EINVAL, "it is destroyed")}
+	}
 	if n < 0 || n > s.init.MaxWR {
 		return &OpError{"modify_srq", s.name(), because(EINVAL, "srq_limit %d: 0 ... max_wr %d are possible", n, s.init.MaxWR)}
 	}
@@ -129,7 +136,63 @@ func (s *SRQ) SetLimit(n int) error {
 	return nil
 }
 
-// Query returns what the queue was made with, and the limit that is in force, 0 when its
+// Resize changes how many receives the queue holds, at least those that it does and not less than its limit (ibv_modify_srq). It is
+// not for one with a Ring.
+func (s *SRQ) Resize(maxWR int) error {
+	return s.resize(maxWR, func() error {
+		if s.init.Ring != nil {
+			return because(EINVAL, "it is a ring of a program")
+		}
+		if maxWR < s.n {
+			return because(EINVAL, "max_wr %d, and %d receives are there", maxWR, s.n)
+		}
+		ring := recvRing{slot: make([]RecvWR, maxWR)}
+		var wr RecvWR
+		for s.ring.Fetch(&wr) {
+			ring.push(&wr)
+		}
+		s.ring = ring
+		return nil
+	})
+}
+
+// ReplaceRing gives a queue with a Ring another one for maxWR receives, that f makes of it. f moves the receives that are there; it is
+// called under the queue's lock, so that none is taken meanwhile. With its error all stays as it was.
+func (s *SRQ) ReplaceRing(maxWR int, f func(old SharedRing) (SharedRing, error)) error {
+	return s.resize(maxWR, func() error {
+		if s.init.Ring == nil {
+			return because(EINVAL, "it has no ring")
+		}
+		r, err := f(s.init.Ring)
+		if err == nil {
+			s.init.Ring = r
+		}
+		return err
+	})
+}
+
+func (s *SRQ) resize(maxWR int, f func() error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var err error
+	switch {
+	case s.dead:
+		err = because(EINVAL, "it is destroyed")
+	case maxWR < 1 || maxWR > MaxSRQWR:
+		err = because(EINVAL, "max_wr %d: 1 ... %d are possible", maxWR, MaxSRQWR)
+	case maxWR < s.limit:
+		err = because(EINVAL, "max_wr %d is below srq_limit %d", maxWR, s.limit)
+	default:
+		err = f()
+	}
+	if err != nil {
+		return &OpError{"modify_srq", s.name(), err}
+	}
+	s.init.MaxWR = maxWR
+	return nil
+}
+
+// Query returns what the queue was made with or changed to, and the limit that is in force, 0 when its
 // event was sent (ibv_query_srq).
 func (s *SRQ) Query() SRQInit {
 	s.mu.Lock()

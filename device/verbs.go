@@ -55,6 +55,7 @@ const (
 	RemoteRead      = transport.RemoteRead
 	RemoteAtomic    = transport.RemoteAtomic
 	MWBind          = transport.MWBind
+	ZeroBased       = transport.ZeroBased
 	FlushGlobal     = transport.FlushGlobalAccess
 	FlushPersistent = transport.FlushPersistentAccess
 )

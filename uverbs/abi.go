@@ -29,6 +29,7 @@ const (
 	cmdDeallocMW         = 16
 	cmdCreateCompChannel = 17
 	cmdCreateCQ          = 18
+	cmdResizeCQ          = 19
 	cmdDestroyCQ         = 20
 	cmdReqNotifyCQ       = 23
 	cmdCreateQP          = 24
@@ -51,7 +52,7 @@ var commandNames = map[uint32]string{
 	cmdGetContext: "get_context", cmdQueryDevice: "query_device", cmdQueryPort: "query_port", cmdAllocPD: "alloc_pd",
 	cmdDeallocPD: "dealloc_pd", cmdCreateAH: "create_ah", cmdDestroyAH: "destroy_ah", cmdRegMR: "reg_mr", 11: "rereg_mr",
 	cmdDeregMR: "dereg_mr", cmdAllocMW: "alloc_mw", cmdDeallocMW: "dealloc_mw", cmdCreateCompChannel: "create_comp_channel",
-	cmdCreateCQ: "create_cq", 19: "resize_cq", cmdDestroyCQ: "destroy_cq", cmdReqNotifyCQ: "req_notify_cq", cmdCreateQP: "create_qp",
+	cmdCreateCQ: "create_cq", cmdResizeCQ: "resize_cq", cmdDestroyCQ: "destroy_cq", cmdReqNotifyCQ: "req_notify_cq", cmdCreateQP: "create_qp",
 	cmdQueryQP: "query_qp", cmdModifyQP: "modify_qp", cmdDestroyQP: "destroy_qp", cmdPostSend: "post_send",
 	30: "attach_mcast", 31: "detach_mcast", cmdCreateSRQ: "create_srq", cmdModifySRQ: "modify_srq", cmdQuerySRQ: "query_srq",
 	cmdDestroySRQ: "destroy_srq", 36: "open_xrcd", 37: "close_xrcd", 38: "create_xsrq", 39: "open_qp", 50: "create_flow",

@@ -33,6 +33,7 @@ var commands = map[uint32]*command{
 	cmdDeallocMW:         {4, 0, destroys(0, deallocMW)},
 	cmdCreateCompChannel: {8, 4, createCompChannel},
 	cmdCreateCQ:          {32, 8, createCQ},
+	cmdResizeCQ:          {16, 8, resizeCQ},
 	cmdDestroyCQ:         {16, 8, destroys(8, destroyCQ)},
 	cmdReqNotifyCQ:       {8, 0, reqNotifyCQ},
 	cmdCreateQP:          {56, 32, createQP},

@@ -87,6 +87,42 @@ func createCQ(c *conn, r *request, a *answer) error {
 	return nil
 }
 
+// resizeCQ serves struct ib_uverbs_resize_cq. The program's library maps the new ring before it polls again.
+func resizeCQ(c *conn, r *request, a *answer) error {
+	q, err := get[*completionQueue](&c.objects, r.u32(8))
+	if err != nil {
+		return err
+	}
+	entries := r.u32(12)
+	if entries == 0 || entries > device.MaxCQE {
+		return invalid("resize_cq: cqe %d: 1 ... %d are possible", entries, device.MaxCQE)
+	}
+	mem, err := c.arena.get(ringSize(int(entries), cqeLen))
+	if err != nil {
+		return err
+	}
+	ring := &cqRing{ring: newRing(mem.buf, int(entries), cqeLen)}
+	err = q.ReplaceRing(func(old device.CompletionRing) (device.CompletionRing, error) {
+		o := old.(*cqRing)
+		n, ok := ring.takeOver(&o.ring, o.load(ringConsumer), o.produced, int(entries))
+		if !ok {
+			return nil, device.EINVAL // rxe_cq.c:rxe_cq_chk_attr
+		}
+		ring.produced = n
+		return ring, nil
+	})
+	if err != nil {
+		c.arena.put(mem)
+		return err
+	}
+	c.arena.put(q.ring) // the program may look at it once more, and sees zeros
+	q.ring = mem
+	a.core = le.AppendUint32(a.core, uint32(ring.capacity()))
+	a.core = le.AppendUint32(a.core, 0)
+	a.driver = mem.info(nil)
+	return nil
+}
+
 // notify sends a completion event (struct ib_uverbs_comp_event_desc). It is called under locks
 // of the device.
 func (q *completionQueue) notify() {

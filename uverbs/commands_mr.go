@@ -30,6 +30,9 @@ func regMR(c *conn, r *request, a *answer) error {
 		return invalid("reg_mr: %d bytes at 0x%x, access flags 0x%x", length, start, access)
 	}
 	access &^= accessOptional | accessHugeTLB
+	if access&uint32(device.ZeroBased) != 0 { // as rxe, whose library has no other address for it
+		return device.EOPNOTSUPP
+	}
 	if r.fork {
 		return hinted{fmt.Errorf("reg_mr: this process is a fork of the one that opened the device, and its memory cannot be reached: open the device after the fork: %w", device.EPERM)}
 	}

@@ -16,7 +16,7 @@ const (
 	maxResRdAtom = 258048
 
 	// What it claims and has as little as the device; programs that know it find what they know.
-	claimed = device.CapAutoPathMig | device.CapChangePhyPort | device.CapSRQResize
+	claimed = device.CapAutoPathMig | device.CapChangePhyPort
 	// What its provider has no call for.
 	unreachable = device.CapXRC | device.CapMemWindow2A | device.CapCurrQPStateMod
 )

@@ -4,6 +4,7 @@ package uverbs
 
 import (
 	"github.com/softnic/softnic/device"
+	"github.com/softnic/softnic/transport"
 )
 
 func createSRQ(c *conn, r *request, a *answer) error {
@@ -42,20 +43,55 @@ const (
 	srqLimit = 1 << 1
 )
 
-// modifySRQ sets the limit. Resizing needs a new ring, which is not served.
+// modifySRQ serves struct ib_uverbs_modify_srq, behind which stands where librxe wants the place of a new ring (struct mminfo).
 func modifySRQ(c *conn, r *request, _ *answer) error {
 	s, err := get[*sharedReceives](&c.objects, r.u32(0))
 	if err != nil {
 		return err
 	}
-	switch mask := r.u32(4); {
-	case mask&^(srqMaxWR|srqLimit) != 0:
+	mask, limit := r.u32(4), int(min(r.u32(12), device.MaxSRQWR+1))
+	if mask&^(srqMaxWR|srqLimit) != 0 {
 		return device.EINVAL
-	case mask&srqMaxWR != 0:
-		return device.EOPNOTSUPP
-	case mask&srqLimit != 0:
-		return s.SetLimit(int(min(r.u32(12), device.MaxSRQWR+1)))
 	}
+	if mask&srqMaxWR != 0 {
+		if err := c.resizeSRQ(s, r, mask&srqLimit != 0, limit); err != nil {
+			return err
+		}
+	}
+	if mask&srqLimit != 0 {
+		return s.SetLimit(limit)
+	}
+	return nil
+}
+
+// resizeSRQ gives a shared receive queue a new ring, for which the limit that is set with it, if one is, must be possible.
+func (c *conn) resizeSRQ(s *sharedReceives, r *request, limited bool, limit int) error {
+	wr := r.u32(8)
+	if wr == 0 || wr > device.MaxSRQWR || limited && limit > int(wr) || len(r.body) < 24 {
+		return invalid("modify_srq: max_wr %d, srq_limit %d: at most %d and max_wr are possible", wr, limit, device.MaxSRQWR)
+	}
+	in := s.Query()
+	mem, err := c.arena.get(ringSize(int(wr), recvWQELen+in.MaxSGE*sgeLen))
+	if err != nil {
+		return err
+	}
+	ring := newRecvRing(mem, int(wr), in.MaxSGE)
+	err = s.ReplaceRing(min(ring.capacity(), device.MaxSRQWR), func(old device.SharedRing) (device.SharedRing, error) {
+		o := old.(*recvRing)
+		if _, ok := ring.takeOver(&o.ring, o.fetched, o.load(ringProducer), int(wr)); !ok {
+			return nil, device.EINVAL
+		}
+		if !c.reach() || (region{c.mem, 0}).WriteV([]transport.Extent{{VA: r.u64(16), Buf: mem.info(nil)}}) != nil {
+			return nil, device.EFAULT
+		}
+		return ring, nil
+	})
+	if err != nil {
+		c.arena.put(mem)
+		return err
+	}
+	c.arena.put(s.ring)
+	s.ring = mem
 	return nil
 }
 

@@ -75,6 +75,20 @@ func (r *ring) slot(i uint32) []byte {
 	return r.buf[o : o+1<<r.shift]
 }
 
+// takeOver copies the elements of another ring from one index to another to the beginning of this one, which is empty, and returns their
+// number; ok is false when there are more than limit.
+func (r *ring) takeOver(o *ring, from, to uint32, limit int) (n uint32, ok bool) {
+	n = (to - from) & o.mask
+	if int(n) > limit || n > r.mask {
+		return 0, false
+	}
+	for i := range n {
+		copy(r.slot(i), o.slot(from+i))
+	}
+	r.store(ringProducer, n)
+	return n, true
+}
+
 // consumer is the daemon's end of a queue that the program fills.
 type consumer struct {
 	ring

@@ -160,7 +160,7 @@ func TestCase39_KeysAndLateReads(t *testing.T) {
 					return
 				}
 				// Nobody reads any more.
-				mr = must(l.pd.RegMemory(device.NewMemory(old), mem.base, size, device.RemoteRead))
+				mr = must(l.pd.RegMemory(&hookedBuffer{b: old, base: mem.base}, mem.base, size, device.RemoteRead))
 				for i := range old {
 					old[i] = 0x22
 				}

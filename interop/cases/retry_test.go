@@ -310,6 +310,26 @@ func TestRNRWait(t *testing.T) {
 			l.counts("rcvd_rnr_err=1", "completer_retry_err=0", "local_ack_timeout_err=0")
 		})
 	}
+	// It may be the answer to what was sent again a moment before, or the first one twice: the wait begins anew, at no cost.
+	bubble(t, "another RNR NAK during the wait", func(t *testing.T) {
+		l := newLab(t, labConfig{})
+		c := l.rc(func(o *rcOptions) { o.RNRRetry = 1 })
+		mr := l.mr(64, all)
+		c.send(mr, 1)
+		l.take()
+		c.gets(peer.RNRNak(nicQP, 0x100, 14, 0))
+		l.settle()
+		time.Sleep(time.Millisecond)
+		start := time.Now()
+		c.gets(peer.RNRNak(nicQP, 0x100, 14, 0))
+		l.settle()
+		c.gets(peer.RNRNak(nicQP, 0x100, 1, 0)) // a shorter time takes nothing away
+		want(t, "again", brief(l.p.Next(t)), "SEND_ONLY 000100 ar [1]")
+		want(t, "waited", time.Since(start), peer.RNRDelay(14))
+		c.gets(ack(0x100, 1))
+		c.sent("1 SUCCESS SEND 1")
+		l.counts("rcvd_rnr_err=1")
+	})
 	// rxe sends a sequence NAK of what was behind; it costs nothing and changes nothing.
 	bubble(t, "sequence NAK during the wait", func(t *testing.T) {
 		l := newLab(t, labConfig{})

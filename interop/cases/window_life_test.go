@@ -8,7 +8,6 @@ import (
 
 	"github.com/softnic/softnic/device"
 	"github.com/softnic/softnic/interop/peer"
-	"github.com/softnic/softnic/transport"
 )
 
 // windowTypes are the types of memory windows by name.
@@ -78,7 +77,7 @@ func TestWindowNarrows(t *testing.T) {
 		{device.MWBind | device.LocalWrite, device.RemoteWrite | device.LocalWrite, true}, // it says nothing of a window
 		{device.MWBind, device.RemoteWrite | device.LocalWrite, false},
 		{device.MWBind | device.LocalWrite, device.MWBind, false},
-		{device.MWBind | device.LocalWrite, transport.ZeroBased, false},
+		{device.MWBind | device.LocalWrite, device.ZeroBased, true},
 	} {
 		tick(t, fmt.Sprintf("rights %x of a region with %x", int(v.window), int(v.region)), func(t *testing.T, l *lab, c *conn) {
 			status := "SUCCESS BIND_MW 0"

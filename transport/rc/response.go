@@ -83,7 +83,11 @@ func (r *requester) acknowledge(now transport.Time, psn bth.PSN, s bth.Syndrome,
 	}
 	if r.rnrUntil != 0 && (s.IsRNR() || s == bth.NakSequence) {
 		// rxe sends a sequence NAK for what was behind the packet that it was
-		// not ready for (rxe-lab.md 3); the wait covers that too.
+		// not ready for (rxe-lab.md 3); the wait covers that too. Another RNR NAK, perhaps the answer to what was sent again a
+		// moment ago, makes it longer, and costs nothing: it may as well be the first one twice.
+		if s.IsRNR() {
+			r.rnrUntil = max(r.rnrUntil, now+transport.Time(bth.RNRTime(s.Value())))
+		}
 		return wire.StaleResponse
 	}
 	switch s {

@@ -47,7 +47,9 @@ func (r *requester) current() *request {
 		return nil
 	}
 	*q = request{wr: q.wr, length: q.wr.Len(), status: st}
-	q.packets = transport.Packets(q.length, r.m.Attr.PathMTU)
+	if mtu := r.m.Attr.PathMTU; mtu > 0 { // else it was never connected, and is being flushed
+		q.packets = transport.Packets(q.length, mtu)
+	}
 	r.n++
 	r.off = 0
 	return q
