@@ -294,7 +294,10 @@ func checkQPInit(in *QPInit) error {
 	if in.SRQ != nil {
 		in.Cap.RecvWR, in.Cap.RecvSGE = 0, 0 // as the kernel has it
 	}
-	k := &in.Cap
+	k, leastRecv := &in.Cap, 1
+	if in.SRQ != nil || in.Type == XRCIni {
+		leastRecv = 0 // there is no receive queue
+	}
 	for _, v := range []struct {
 		name    string
 		val     *int
@@ -302,7 +305,7 @@ func checkQPInit(in *QPInit) error {
 		highest int
 	}{
 		{"max_send_wr", &k.SendWR, 0, MaxQPWR}, {"max_recv_wr", &k.RecvWR, 0, MaxQPWR},
-		{"max_send_sge", &k.SendSGE, 1, MaxSGE}, {"max_recv_sge", &k.RecvSGE, 1, MaxSGE},
+		{"max_send_sge", &k.SendSGE, 1, MaxSGE}, {"max_recv_sge", &k.RecvSGE, leastRecv, MaxSGE},
 		{"max_inline_data", &k.Inline, 0, MaxInline},
 	} {
 		if *v.val < 0 || *v.val > v.highest {

@@ -221,7 +221,10 @@ func (r *sendRing) decode(b []byte, wr *device.SendWR) device.Status {
 	default:
 		wr.RemoteAddr, wr.RKey = le.Uint64(b[wqeRemote:]), le.Uint32(b[wqeRKey:])
 	}
-	length := le.Uint32(b[wqeLength:])
+	length, n := le.Uint32(b[wqeLength:]), le.Uint32(b[wqeNumSGE:])
+	if n == 0 && length > 0 && transport.Segmented(wr.Op) { // ibv_wr_set_inline_data(3) does not ask for the flag
+		wr.Flags |= device.Inline
+	}
 	if wr.Flags&device.Inline != 0 {
 		if uint64(length) > uint64(r.maxInline) {
 			return device.StatusLocalQPOp
@@ -229,7 +232,6 @@ func (r *sendRing) decode(b []byte, wr *device.SendWR) device.Status {
 		wr.InlineData = append(wr.InlineData, b[sendWQELen:sendWQELen+int(length)]...)
 		return device.StatusSuccess
 	}
-	n := le.Uint32(b[wqeNumSGE:])
 	if uint64(n) > uint64(r.maxSGE) {
 		return device.StatusLocalQPOp
 	}

@@ -213,6 +213,11 @@ func TestSRQRefusals(t *testing.T) {
 	// The receives of a queue pair with a shared queue are not its own.
 	srq, cq := a.create("create_srq", args{"depth": 8, "sge": 1}), a.create("create_cq", args{"depth": 16})
 	q := a.createQPWith("UD", cq, cq, args{"srq": srq})
+	var made struct{ Caps []int }
+	a.call(&made, "query", args{"qp": q.ID})
+	if made.Caps[1] != 0 || made.Caps[3] != 0 { // as create_qp answered
+		t.Errorf("capacities %v: there are receives of its own", made.Caps)
+	}
 	if f := a.try(nil, "post_recv", args{"qp": q.ID, "wr_id": 1, "sge": []sge{}}); f.Errno != int(syscall.EINVAL) {
 		t.Errorf("post_recv to a queue pair with a shared queue: %+v, want errno %d (EINVAL)", f, syscall.EINVAL)
 	}

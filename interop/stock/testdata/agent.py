@@ -122,6 +122,9 @@ class Agent:
     def end_poll(self, cq):
         self.objects[cq].end_poll()
 
+    def resize_cq(self, cq, depth):
+        self.objects[cq].resize(depth)
+
     def create_srq(self, depth, sge, limit=0):
         return self.keep(SRQ(self.pd, SrqInitAttr(SrqAttr(max_wr=depth, max_sge=sge, srq_limit=limit))))
 
