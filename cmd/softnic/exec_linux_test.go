@@ -79,7 +79,7 @@ func TestExec(t *testing.T) {
 	needLibrary(t)
 	nicAddr(t, 5)
 	path := private(t)
-	p := start(t, "exec", "--", "sh", "-c", "echo $$ $PPID; trap 'echo got it; exit 7' TERM; while :; do sleep 0.01; done")
+	p := start(t, "exec", "--", "sh", "-c", "trap 'echo got it; exit 7' TERM; echo $$ $PPID; while :; do sleep 0.01; done")
 	q := start(t, "exec", "sh", "-c", "exit 3", "--socket", "none")
 	if l, want := p.line(), strconv.Itoa(p.cmd.Process.Pid)+" "+strconv.Itoa(os.Getpid()); l != want {
 		t.Errorf("pid and parent %s, want %s: it is not the same process", l, want)
