@@ -215,7 +215,7 @@ var mutants = []mutant{
 	{name: "protection domain of a remote key", file: "device/keys.go", old: "return g.pd == q.pd && ", new: "return ", tests: "TestViolations"},
 	{name: "protection domain of a local key", file: "device/keys.go", old: "m == nil || m.pd != pd || m.access", new: "m == nil || pd == nil || m.access", tests: "TestReceiveBufferErrors|TestRequesterStatus"},
 	{name: "rights of a remote key", file: "device/keys.go", old: "(g.qp == nil || g.qp == q) && g.access&a == a", new: "(g.qp == nil || g.qp == q)", tests: "TestViolations"},
-	{name: "L_Key is no R_Key", file: "device/keys.go", old: "g := k.remote[rkey]\n\tif g == nil || !g.allows(q, a) || !within(va, n, g.base, g.size) {", new: "g := k.remote[rkey]\n\tif m := k.local[rkey]; g == nil && m != nil {\n\t\tg = &grant{pd: m.pd, mr: m, base: m.base, size: m.size, access: m.access}\n\t}\n\tif g == nil || !g.allows(q, a) || !within(va, n, g.base, g.size) {", tests: "TestViolations"},
+	{name: "L_Key is no R_Key", file: "device/keys.go", old: "g := k.remote[rkey]\n\tif g == nil || !g.allows(q, a) || !within(va, n, g.base, g.size) {", new: "g := k.remote[rkey]\n\tif m := k.local[rkey]; g == nil && m != nil {\n\t\tg = &grant{pd: m.pd, mem: m.mem, base: m.base, size: m.size, access: m.access}\n\t}\n\tif g == nil || !g.allows(q, a) || !within(va, n, g.base, g.size) {", tests: "TestViolations"},
 	{name: "dereg_mr waits for accesses", file: "device/mr.go", old: "<-m.mem.gone\n", new: "", tests: "TestCase15"},
 	{name: "responder depth is a power of two", file: "device/modify.go", old: "n = 1 << bits.Len(uint(n-1))", new: "_ = bits.Len", tests: "TestViolations"},
 	{name: "RESET takes completions back", file: "device/modify.go", old: "q.scq.purge(q.num)", new: "_ = q.scq", tests: "TestReset"},
