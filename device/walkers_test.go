@@ -628,9 +628,9 @@ func (k *walker) become(q *wQP, verb string, a *device.QPAttr, mask device.AttrM
 		return true
 	}
 	after, init2 := q.Query()
-	// What goes on by itself changes the state.
+	// What goes on by itself changes the state, and so does who destroys it meanwhile: to RESET.
 	if !k.alone || !q.alive() {
-		if s := after.State; s != before.State && s != device.StateErr && s != device.StateSQE && q.alive() {
+		if s := after.State; s != before.State && s != device.StateErr && s != device.StateSQE && s != device.StateReset && q.alive() {
 			k.errorf("%s: %v, and the state went from %v to %v", verb, err, before.State, s)
 		}
 		before.State, before.CurState, before.SQDraining = after.State, after.CurState, after.SQDraining
