@@ -62,11 +62,7 @@ const maxBursts = 4
 //
 // patient waits for room in the loop to the device itself; the receive loop must not.
 func (q *QP) leave(now transport.Time, bursts int, patient bool) {
-	if q.srq != nil && q.attr.State == StateErr && !q.lastWQE {
-		q.lastWQE = true // once per entry to ERR: no more receives will be taken
-		q.ctx.raise(AsyncEvent{Type: EventLastWQE, QP: q}, q.handler)
-	}
-	q.drained()
+	q.arrived()
 	q.setTimer(now)
 	q.refill()
 	if q.sending || q.tx.Len() == 0 {
@@ -107,7 +103,7 @@ func (q *QP) leave(now transport.Time, bursts int, patient bool) {
 			q.deliver(now)
 		}
 		q.eng.Pump(now)
-		q.drained()
+		q.arrived()
 		q.setTimer(now)
 		q.refill()
 	}
@@ -132,8 +128,13 @@ func (q *QP) loops() bool {
 	return false
 }
 
-// drained notes, in SQD, that all that was begun is complete. From then on attributes may change.
-func (q *QP) drained() {
+// arrived raises the events of having come to the end of something. In ERR no more receives are taken from a shared queue, once per
+// entry. In SQD all that was begun is complete: from then on attributes may change.
+func (q *QP) arrived() {
+	if q.srq != nil && q.attr.State == StateErr && !q.lastWQE {
+		q.lastWQE = true
+		q.ctx.raise(AsyncEvent{Type: EventLastWQE, QP: q}, q.handler)
+	}
 	if !q.draining || q.attr.State != StateSQD || !q.eng.Drained() {
 		return
 	}

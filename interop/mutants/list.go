@@ -647,4 +647,5 @@ var mutants = []mutant{
 	{name: "uverbs: events of the port are no object's", file: "uverbs/commands.go", old: " && !device.EventType(le.Uint32(b[8:])).Unaffiliated()", new: "", tests: "TestPortEvents", packages: "./uverbs"},
 	{name: "uverbs: bad_pkey_cntr", file: "uverbs/commands_query.go", old: "\tle.PutUint32(b[8:], uint32(p.BadPKeys))\n", new: "", tests: "TestPKeyTable", packages: "./uverbs"},
 	{name: "uverbs: all P_Keys are in the tree", file: "uverbs/sysfs.go", old: "for i := range p.PKeys {", new: "for i := range min(1, p.PKeys) {", tests: "TestPKeyTable", packages: "./uverbs"},
+	{name: "the flusher comes to the end of something too", file: "device/run.go", old: "\t\tq.eng.Pump(now)\n\t\tq.arrived()\n", new: "\t\tq.eng.Pump(now)\n", tests: "TestCase29|TestSQD"},
 }
