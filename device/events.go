@@ -250,9 +250,9 @@ func (ch *CompChannel) Destroy() error {
 		c.mu.Unlock()
 		return &OpError{"destroy_comp_channel", "", because(EINVAL, "it is destroyed already")}
 	}
-	if ch.uses > 0 {
+	if n := ch.uses; n > 0 {
 		c.mu.Unlock()
-		return &OpError{"destroy_comp_channel", "", because(EBUSY, "%d completion queues are on it", ch.uses)}
+		return &OpError{"destroy_comp_channel", "", because(EBUSY, "%d completion queues are on it", n)}
 	}
 	delete(c.channels, ch)
 	c.mu.Unlock()
