@@ -54,6 +54,11 @@ func (c *Client) Statistics(ctx context.Context) (l []Statistic, err error) {
 	return l, c.get(ctx, "statistic", &l)
 }
 
+// QPStatistics returns the counters of the queue pairs.
+func (c *Client) QPStatistics(ctx context.Context) (l []Statistic, err error) {
+	return l, c.get(ctx, "statistic/qp", &l)
+}
+
 // QPs lists the queue pairs.
 func (c *Client) QPs(ctx context.Context) (l []QP, err error) { return l, c.get(ctx, "qp", &l) }
 

@@ -107,6 +107,14 @@ func TestRoundTrip(t *testing.T) {
 		t.Errorf("queue pairs %+v", qps)
 	}
 
+	of, err := c.QPStatistics(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(of) != 1 || of[0].LQPN != qp.Num() || of[0].Type != "RC" || !cmp.Equal(of[0].Counters, qp.Statistics()) {
+		t.Errorf("counters of queue pairs %+v", of)
+	}
+
 	if err := raw.Write([]byte{0x45, 0, 0}); err != nil {
 		t.Fatal(err)
 	}
@@ -396,7 +404,7 @@ func TestDefaultPath(t *testing.T) {
 }
 
 func TestStatisticJSON(t *testing.T) {
-	s := Statistic{"rxe_softnic0", 1, []stats.Value{{Name: "sent_pkts", Value: 1 << 63}, {Name: "drop_no-qp", Value: 2}}}
+	s := Statistic{Name: "rxe_softnic0", Port: 1, Counters: []stats.Value{{Name: "sent_pkts", Value: 1 << 63}, {Name: "drop_no-qp", Value: 2}}}
 	b, err := json.Marshal(s)
 	if err != nil {
 		t.Fatal(err)
@@ -410,6 +418,13 @@ func TestStatisticJSON(t *testing.T) {
 	}
 	if diff := cmp.Diff(s, back); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+	s.LQPN, s.Type = 17, "RC"
+	if b, err = json.Marshal(s); err != nil || !strings.HasPrefix(string(b), `{"ifname":"rxe_softnic0","port":1,"lqpn":17,"type":"RC","sent_pkts":`) {
+		t.Errorf("%s, %v", b, err)
+	}
+	if err := json.Unmarshal(b, &back); err != nil || !cmp.Equal(s, back) {
+		t.Errorf("%+v, %v, want %+v", back, err, s)
 	}
 	for _, bad := range []string{`[]`, `{"a":-1}`, `{"a":"b"}`, `{"port":{}}`, `{"a":1`} {
 		if err := json.Unmarshal([]byte(bad), &back); err == nil {

@@ -15,6 +15,7 @@
 //	GET /v1/dev        []Dev: the device, as `rdma -j dev show` has it
 //	GET /v1/link       []Link: the port with its addresses
 //	GET /v1/statistic  []Statistic: the counters of the port, by name
+//	GET /v1/statistic/qp  []Statistic: those of each queue pair
 //	GET /v1/qp         []QP: the queue pairs
 //
 // Every answer is JSON with status 200, lists also where they have one entry. A

@@ -51,6 +51,7 @@ func NewServer(dev *device.Device, o Options) *Server {
 	mux.HandleFunc("GET /v1/dev", answer(s.devs))
 	mux.HandleFunc("GET /v1/link", answer(s.links))
 	mux.HandleFunc("GET /v1/statistic", answer(s.statistics))
+	mux.HandleFunc("GET /v1/statistic/qp", answer(s.qpStatistics))
 	mux.HandleFunc("GET /v1/qp", answer(s.qps))
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		// A path that exists came here because of its method.
@@ -59,7 +60,7 @@ func NewServer(dev *device.Device, o Options) *Server {
 			fail(w, http.StatusMethodNotAllowed, fmt.Sprintf("%s %s: only GET is possible", r.Method, r.URL.Path))
 			return
 		}
-		fail(w, http.StatusNotFound, fmt.Sprintf("%s does not exist; have /v1/daemon, /v1/dev, /v1/link, /v1/statistic, /v1/qp", r.URL.Path))
+		fail(w, http.StatusNotFound, fmt.Sprintf("%s does not exist; have /v1/daemon, /v1/dev, /v1/link, /v1/statistic, /v1/statistic/qp, /v1/qp", r.URL.Path))
 	})
 	s.http = http.Server{
 		Handler: mux, ReadTimeout: readTimeout, WriteTimeout: writeTimeout, MaxHeaderBytes: 16 << 10,
@@ -150,9 +151,19 @@ func (s *Server) links() ([]Link, error) {
 }
 
 // statistic returns the counters of the device, its port and its link.
-func (s *Server) statistic() Statistic { return Statistic{s.dev.Name(), 1, s.dev.Statistics()} }
+func (s *Server) statistic() Statistic {
+	return Statistic{Name: s.dev.Name(), Port: 1, Counters: s.dev.Statistics()}
+}
 
 func (s *Server) statistics() ([]Statistic, error) { return []Statistic{s.statistic()}, nil }
+
+func (s *Server) qpStatistics() ([]Statistic, error) {
+	l := []Statistic{}
+	for _, q := range s.dev.QPStatistics() {
+		l = append(l, Statistic{s.dev.Name(), 1, q.QPN, q.Type, q.Counters})
+	}
+	return l, nil
+}
 
 func (s *Server) qps() ([]QP, error) {
 	comm := "softnic"

@@ -71,11 +71,13 @@ type Drop struct {
 	Packets uint64 `json:"packets"`
 }
 
-// Statistic holds the counters of a port. In JSON each counter is a field of
-// its own, beside ifname and port, as iproute2 has it.
+// Statistic holds the counters of a port, or of a queue pair. In JSON each counter is a field of
+// its own, beside ifname and port (and lqpn and type of a queue pair), as iproute2 has it.
 type Statistic struct {
 	Name     string
 	Port     int
+	LQPN     uint32 // of a queue pair
+	Type     string // of a queue pair; "": it is a port's
 	Counters []stats.Value
 }
 
@@ -87,6 +89,9 @@ func (s Statistic) MarshalJSON() ([]byte, error) {
 	}
 	var b bytes.Buffer
 	fmt.Fprintf(&b, `{"ifname":%s,"port":%d`, name, s.Port)
+	if s.Type != "" {
+		fmt.Fprintf(&b, `,"lqpn":%d,"type":%q`, s.LQPN, s.Type)
+	}
 	for _, v := range s.Counters {
 		fmt.Fprintf(&b, ",%q:%d", v.Name, v.Value)
 	}
@@ -112,6 +117,10 @@ func (s *Statistic) UnmarshalJSON(text []byte) error {
 			err = d.Decode(&s.Name)
 		case "port":
 			err = d.Decode(&s.Port)
+		case "lqpn":
+			err = d.Decode(&s.LQPN)
+		case "type":
+			err = d.Decode(&s.Type)
 		default:
 			v := stats.Value{Name: name}
 			err = d.Decode(&v.Value)

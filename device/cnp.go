@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"sync"
 
+	"github.com/softnic/softnic/stats"
 	"github.com/softnic/softnic/transport"
 	"github.com/softnic/softnic/wire"
 	"github.com/softnic/softnic/wire/bth"
@@ -58,13 +59,12 @@ func (n *notifications) due(p *CNPPacing, src, dst netip.Addr, now transport.Tim
 // congested tells the peer of a connection that one of its packets was marked on its way; the
 // queue pair's lock is held. While a notification waits to be sent there is no other: they would leave together.
 func (q *QP) congested(now transport.Time, v *wire.View) {
-	c := &q.dev.counters
-	c.NpEcnMarked.Inc()
+	q.counters.Inc(stats.NpEcnMarked)
 	p := q.attr.Path
 	if p == nil || q.cnpWaits || !q.dev.cnp.due(&q.dev.profile.CNP, p.Src, p.Dst, now) {
 		return
 	}
-	c.NpCnpSent.Inc()
+	q.counters.Inc(stats.NpCnpSent)
 	q.cnpWaits = true
 	t := q.tx.Add()
 	if q.cnpPath == nil || *q.cnpPath != cnpPath(p) {
@@ -88,10 +88,10 @@ func cnpPath(p *wire.Path) wire.Path {
 // notified hands a notification from the peer to the rate hook; the queue pair's lock is held.
 func (q *QP) notified(now transport.Time) wire.Fault {
 	if !q.attr.State.Receives() {
-		q.dev.counters.RpCnpIgnored.Inc()
+		q.counters.Inc(stats.RpCnpIgnored)
 		return wire.Ignored
 	}
-	q.dev.counters.RpCnpHandled.Inc()
+	q.counters.Inc(stats.RpCnpHandled)
 	if q.slowDown != nil {
 		q.slowDown(now)
 	}

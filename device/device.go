@@ -1,9 +1,11 @@
 package device
 
 import (
+	"cmp"
 	"crypto/rand"
 	"io"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -45,7 +47,7 @@ type Device struct {
 	profile  Profile
 	cnp      notifications
 	dispatch *dispatcher
-	counters stats.Device
+	counters *stats.Counters
 	gids     atomic.Pointer[gidTable]
 	pkeys    []uint16     // never empty, and never changed
 	mtu      atomic.Int32 // active MTU
@@ -107,7 +109,7 @@ func Open(ep link.Endpoint, o Options) (*Device, error) {
 	if d.pkeys, err = checkPKeys(o.PKeys); err != nil {
 		return nil, &OpError{"open_device", "", err}
 	}
-	d.counters.Drops = make([]stats.Counter, wire.Faults)
+	d.counters = stats.NewCounters(int(wire.Faults), nil)
 	d.start = d.clock.Now()
 	if o.Stepped {
 		d.clock = stepClock{d}
@@ -167,18 +169,20 @@ func (d *Device) Name() string { return d.name }
 func (d *Device) Port() *link.Port { return d.port }
 
 // Counters returns the device's counters.
-func (d *Device) Counters() *stats.Device { return &d.counters }
+func (d *Device) Counters() *stats.Counters { return d.counters }
 
 // Statistics lists all counters by name, those of the link behind those of the
 // device.
 func (d *Device) Statistics() []stats.Value {
-	v := d.counters.Values(func(i int) string {
-		if i == int(wire.OK) {
-			return ""
-		}
-		return wire.Fault(i).String()
-	})
-	return append(v, d.port.Counters()...)
+	return append(d.counters.Values(dropName), d.port.Counters()...)
+}
+
+// dropName names the drop counters; the verdict OK is none.
+func dropName(i int) string {
+	if i == int(wire.OK) {
+		return ""
+	}
+	return wire.Fault(i).String()
 }
 
 // Query describes the device (ibv_query_device).
@@ -251,16 +255,16 @@ func (d *Device) lookup(qpn uint32) *QP {
 	return d.qps[qpn]
 }
 
-// send hands packets to the link; no lock is held.
-func (d *Device) send(pkts []*wire.Packet) {
+// send hands packets to the link and counts them; no lock is held.
+func (d *Device) send(pkts []*wire.Packet, c *stats.Counters) {
 	n := 0
 	for _, p := range pkts {
 		n += p.IBLen()
 	}
-	d.counters.SentPkts.Add(len(pkts))
-	d.counters.SentBytes.Add(n)
+	c.Add(stats.SentPkts, len(pkts))
+	c.Add(stats.SentBytes, n)
 	if err := d.port.Send(pkts); err != nil {
-		d.counters.SendErr.Inc()
+		c.Inc(stats.SendErr)
 	}
 }
 
@@ -319,6 +323,24 @@ func (d *Device) QPs() []QPInfo {
 		out = append(out, QPInfo{q.num, q.typ.String(), q.attr.State.String(), q.attr.DestQPN, q.ctx.owner})
 		q.mu.Unlock()
 	}
+	return out
+}
+
+// QPCounters are those of a queue pair, for tools.
+type QPCounters struct {
+	QPN      uint32
+	Type     string
+	Counters []stats.Value // see QP.Statistics
+}
+
+// QPStatistics lists the counters of all queue pairs, by number.
+func (d *Device) QPStatistics() []QPCounters {
+	l := d.allQPs()
+	out := make([]QPCounters, 0, len(l))
+	for _, q := range l {
+		out = append(out, QPCounters{q.num, q.typ.String(), q.Statistics()})
+	}
+	slices.SortFunc(out, func(a, b QPCounters) int { return cmp.Compare(a.QPN, b.QPN) })
 	return out
 }
 

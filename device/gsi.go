@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"github.com/softnic/softnic/link"
+	"github.com/softnic/softnic/stats"
 	"github.com/softnic/softnic/transport"
 	"github.com/softnic/softnic/transport/ud"
 	"github.com/softnic/softnic/wire"
@@ -68,7 +69,7 @@ func (d *Device) managed(p *link.Packet) bool {
 	}
 	psn, ok := d.agent.take(d.now())
 	if !ok || !station(v.Src()) {
-		d.counters.MadDropped.Inc()
+		d.counters.Inc(stats.MadDropped)
 		p.Fault = wire.Ignored
 		return true
 	}
@@ -87,8 +88,8 @@ func (d *Device) managed(p *link.Packet) bool {
 	})
 	bth.DETH(r.Head[bth.Len:]).Put(ud.GSIQKey, gsiQPN)
 	r.Data, r.Size = [][]byte{r.mad[:]}, mad.Len
-	d.counters.MadAnswered.Inc()
-	d.send([]*wire.Packet{&r.Packet})
+	d.counters.Inc(stats.MadAnswered)
+	d.send([]*wire.Packet{&r.Packet}, d.counters)
 	return true
 }
 

@@ -1,6 +1,7 @@
 package device
 
 import (
+	"github.com/softnic/softnic/stats"
 	"github.com/softnic/softnic/transport"
 	"github.com/softnic/softnic/wire"
 )
@@ -14,7 +15,7 @@ var _ transport.Host = (*host)(nil)
 func (h *host) SendDone(wc *WC) {
 	q := (*QP)(h)
 	if wc.Status == StatusSuccess && wc.Op == WCSend {
-		q.dev.counters.RDMASends.Inc()
+		q.counters.Inc(stats.RDMASends)
 	}
 	if !q.scq.push(wc, false) {
 		q.lost()

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/softnic/softnic/device"
+	"github.com/softnic/softnic/stats"
 )
 
 // What a device says that it can do it does, and what it says that it cannot it refuses.
@@ -88,7 +89,7 @@ func TestMaskedAtomicCap(t *testing.T) {
 				t.Errorf("%s: %+v", op, wc)
 			}
 		}
-		if sent := a.dev.Counters().SentPkts.Load(); (sent == 0) != plain {
+		if sent := a.dev.Counters().Load(stats.SentPkts); (sent == 0) != plain {
 			t.Errorf("plain %v: %d packets were sent", plain, sent)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/softnic/softnic/link/pipe"
+	"github.com/softnic/softnic/stats"
 	"github.com/softnic/softnic/transport"
 )
 
@@ -70,9 +71,9 @@ func TestReceiverDoesNotFillLoop(t *testing.T) {
 	last.mu.Lock()
 	last.sq.push(&SendWR{Op: OpWrite, Flags: Signaled, SGE: []SGE{src.SGE(0, 100)}}, false)
 	last.eng.Doorbell(dev.now())
-	before := dev.counters.SentPkts.Load()
+	before := dev.counters.Load(stats.SentPkts)
 	last.leave(dev.now(), maxBursts, false)
-	if n := dev.counters.SentPkts.Load(); n != before {
+	if n := dev.counters.Load(stats.SentPkts); n != before {
 		t.Errorf("%d packets were sent", n-before)
 	}
 	close(mem.held)

@@ -4,6 +4,7 @@ import (
 	"math"
 	"math/bits"
 
+	"github.com/softnic/softnic/stats"
 	"github.com/softnic/softnic/wire"
 	"github.com/softnic/softnic/wire/mad"
 )
@@ -73,7 +74,7 @@ func (d *Device) subnet(m []byte) {
 		f := mad.PortInfoFields{
 			GIDPrefix: 0xFE80 << 48, Capabilities: capCM, LocalPort: 1, Width: width1X, Speed: speedQDR, Speeds: upToQDR,
 			State: uint8(PortDown), PhysState: 3, ActiveMTU: mtuCode(int(d.mtu.Load())), MaxMTU: mtuCode(4096), VLCap: 1, ActiveV: 1,
-			PKeyViolations: low16(d.counters.Drops[wire.PKey].Load()), QKeyViolations: low16(d.counters.Drops[wire.QKey].Load()),
+			PKeyViolations: low16(d.counters.Drops(int(wire.PKey))), QKeyViolations: low16(d.counters.Drops(int(wire.QKey))),
 			GUIDs: GIDTableLen, RespTime: respTime,
 		}
 		if d.up.Load() {
@@ -90,7 +91,7 @@ func (d *Device) perform(m []byte) {
 	h, data := mad.Header(m), mad.PerfData(m)
 	st := mad.StatusOK
 	port, sel := data[1], uint16(data[2])<<8|uint16(data[3])
-	c := &d.counters
+	c := d.counters
 	switch a := h.Attr(); {
 	case h.ClassVersion() != mad.PerfVersion:
 		st = mad.StatusBadVersion
@@ -106,16 +107,16 @@ func (d *Device) perform(m []byte) {
 	case a == mad.PortCounters:
 		clear(data)
 		mad.PortCountersView(data).Encode(&mad.PortCountersFields{
-			Port: port, Select: sel, LinkDowned: c.LinkDowned.Load(), RcvErrors: d.broken(), XmitDiscards: c.SendErr.Load(),
-			RcvConstraint: c.Drops[wire.PKey].Load(),
-			XmitData:      c.SentBytes.Load() / 4, RcvData: c.RcvdBytes.Load() / 4,
-			XmitPackets: c.SentPkts.Load(), RcvPackets: c.RcvdPkts.Load(),
+			Port: port, Select: sel, LinkDowned: c.Load(stats.LinkDowned), RcvErrors: d.broken(), XmitDiscards: c.Load(stats.SendErr),
+			RcvConstraint: c.Drops(int(wire.PKey)),
+			XmitData:      c.Load(stats.SentBytes) / 4, RcvData: c.Load(stats.RcvdBytes) / 4,
+			XmitPackets: c.Load(stats.SentPkts), RcvPackets: c.Load(stats.RcvdPkts),
 		})
 	default:
 		clear(data)
 		mad.ExtendedView(data).Encode(&mad.ExtendedFields{
-			Port: port, Select: sel, XmitData: c.SentBytes.Load() / 4, RcvData: c.RcvdBytes.Load() / 4,
-			XmitPackets: c.SentPkts.Load(), RcvPackets: c.RcvdPkts.Load(),
+			Port: port, Select: sel, XmitData: c.Load(stats.SentBytes) / 4, RcvData: c.Load(stats.RcvdBytes) / 4,
+			XmitPackets: c.Load(stats.SentPkts), RcvPackets: c.Load(stats.RcvdPkts),
 		})
 	}
 	h.Respond(st)
@@ -125,7 +126,7 @@ func (d *Device) perform(m []byte) {
 func (d *Device) broken() uint64 {
 	var n uint64
 	for _, f := range []wire.Fault{wire.Malformed, wire.Fragment, wire.IPChecksum, wire.UDPChecksum, wire.ReservedOpcode, wire.TransportVersion, wire.ICRC} {
-		n += d.counters.Drops[f].Load()
+		n += d.counters.Drops(int(f))
 	}
 	return n
 }

@@ -225,6 +225,7 @@ func (q *QP) hear(v *wire.View, group netip.Addr, ours bool) wire.Fault {
 	default:
 		f = q.eng.Receive(now, v)
 	}
+	q.judged(f, v)
 	q.eng.EndBurst(now)
 	q.leave(now, maxBursts, false)
 	return f

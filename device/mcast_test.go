@@ -16,6 +16,7 @@ import (
 	"github.com/softnic/softnic/link"
 	"github.com/softnic/softnic/link/linktest"
 	"github.com/softnic/softnic/link/pipe"
+	"github.com/softnic/softnic/stats"
 	"github.com/softnic/softnic/wire"
 )
 
@@ -158,7 +159,7 @@ func TestMulticastFanOut(t *testing.T) {
 				other.hears(0)
 				none.hears(0)
 				// One verdict per packet: it was taken.
-				if n := b.dev.Counters().RcvdPkts.Load(); n != 1 {
+				if n := b.dev.Counters().Load(stats.RcvdPkts); n != 1 {
 					t.Errorf("%d packets received", n)
 				}
 				if n := b.drop("qkey"); n != 0 {

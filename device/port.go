@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/softnic/softnic/link"
+	"github.com/softnic/softnic/stats"
 	"github.com/softnic/softnic/wire"
 )
 
@@ -54,7 +55,7 @@ func (d *Device) portEvents(info *link.Info) (l []EventType) {
 		downs = max(downs, 1) // an endpoint that does not count
 	}
 	d.up.Store(up)
-	d.counters.LinkDowned.Add(downs)
+	d.counters.Add(stats.LinkDowned, downs)
 	for range downs {
 		if !was {
 			l = append(l, EventPortActive)
@@ -117,7 +118,7 @@ func (d *Device) QueryPort(port int) (PortAttr, error) {
 		return PortAttr{}, &OpError{"query_port", d.name, because(EINVAL, "port %d: the device has port 1", port)}
 	}
 	info := d.port.Info()
-	count := func(f wire.Fault) int { return int(min(d.counters.Drops[f].Load(), math.MaxUint16)) }
+	count := func(f wire.Fault) int { return int(min(d.counters.Drops(int(f)), math.MaxUint16)) }
 	a := PortAttr{
 		State: PortDown, MaxMTU: 4096, ActiveMTU: int(d.mtu.Load()), LinkMTU: info.MTU, GIDs: GIDTableLen, PKeys: len(d.pkeys),
 		BadPKeys: count(wire.PKey), BadQKeys: count(wire.QKey), Netdev: info.Netdev, Link: info.Name, IDRule: info.IDRule,

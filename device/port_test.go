@@ -12,6 +12,7 @@ import (
 	"github.com/softnic/softnic/device"
 	"github.com/softnic/softnic/link"
 	"github.com/softnic/softnic/link/pipe"
+	"github.com/softnic/softnic/stats"
 )
 
 // P_Key tables that there are, and those that cannot be.
@@ -130,7 +131,7 @@ func TestPortEventsRace(t *testing.T) {
 	if e, ok := h.ctx.TryAsyncEvent(); ok {
 		t.Error(e.Type, "more than there were changes")
 	}
-	if n := h.dev.Counters().LinkDowned.Load(); n != downs {
+	if n := h.dev.Counters().Load(stats.LinkDowned); n != downs {
 		t.Errorf("link_downed %d, want %d", n, downs)
 	}
 }

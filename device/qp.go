@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/softnic/softnic/clock"
+	"github.com/softnic/softnic/stats"
 	"github.com/softnic/softnic/transport"
 	"github.com/softnic/softnic/transport/dgram"
 	"github.com/softnic/softnic/transport/raw"
@@ -91,6 +92,7 @@ type QP struct {
 	pd          *PD
 	typ         QPType
 	num         uint32
+	counters    *stats.Counters
 	scq, rcq    *CQ
 	cap         Cap
 	handler     func(AsyncEvent)
@@ -165,7 +167,8 @@ func createQP(c *Context, pd *PD, in QPInit) (*QP, error) {
 	q := &QP{
 		dev: c.dev, ctx: c, pd: pd, typ: in.Type, scq: in.SendCQ, rcq: in.RecvCQ, cap: in.Cap, handler: in.Handler, changed: in.StateChanged,
 		sendRing: in.SendRing, recvRing: in.RecvRing, srq: in.SRQ, xrcd: in.XRCD,
-		wake: make(chan struct{}, 1), done: make(chan struct{}), gone: make(chan struct{}),
+		counters: stats.NewCounters(int(wire.Faults), c.dev.counters),
+		wake:     make(chan struct{}, 1), done: make(chan struct{}), gone: make(chan struct{}),
 	}
 	q.idle.L = &q.mu
 	q.recv = transport.RecvContext{Queue: (*recvSide)(q), Done: q.recvDone}
@@ -182,7 +185,7 @@ func createQP(c *Context, pd *PD, in QPInit) (*QP, error) {
 	q.attr.PKey = c.dev.pkeys[0]
 	switch in.Type {
 	case RC, XRCIni, XRCTgt:
-		cfg := rc.Config{Service: bth.RC, Attr: &q.attr, Host: (*host)(q), Tx: &q.tx, SQ: sends, Recv: &q.recv, Counters: &c.dev.counters}
+		cfg := rc.Config{Service: bth.RC, Attr: &q.attr, Host: (*host)(q), Tx: &q.tx, SQ: sends, Recv: &q.recv, Counters: q.counters}
 		if in.Type != RC {
 			cfg.Service = bth.XRC
 		}
@@ -191,12 +194,12 @@ func createQP(c *Context, pd *PD, in QPInit) (*QP, error) {
 		}
 		q.eng = rc.New(cfg)
 	case UC:
-		q.eng = uc.New(uc.Config{Attr: &q.attr, Host: (*host)(q), Tx: &q.tx, SQ: sends, Recv: &q.recv, Counters: &c.dev.counters})
+		q.eng = uc.New(uc.Config{Attr: &q.attr, Host: (*host)(q), Tx: &q.tx, SQ: sends, Recv: &q.recv, Counters: q.counters})
 	case UD, GSI, SMI:
-		q.eng = ud.New(dgram.Config{Attr: &q.attr, Host: (*host)(q), Tx: &q.tx, SQ: sends, Recv: &q.recv, Counters: &c.dev.counters}, in.Type == GSI)
+		q.eng = ud.New(dgram.Config{Attr: &q.attr, Host: (*host)(q), Tx: &q.tx, SQ: sends, Recv: &q.recv, Counters: q.counters}, in.Type == GSI)
 		q.paths = map[*AH]*wire.Path{}
 	case RawPacket:
-		q.eng = raw.New(dgram.Config{Attr: &q.attr, Host: (*host)(q), Tx: &q.tx, SQ: sends, Recv: &q.recv, Counters: &c.dev.counters})
+		q.eng = raw.New(dgram.Config{Attr: &q.attr, Host: (*host)(q), Tx: &q.tx, SQ: sends, Recv: &q.recv, Counters: q.counters})
 		q.steered = Steering{slices.Clone(in.Steer.MACs), in.Steer.EtherType, in.Steer.Sniffer}
 		var err error
 		if q.steer, err = newSteering(&q.steered, c.dev.port.Info()); err != nil {
@@ -328,6 +331,11 @@ func (q *QP) State() State {
 	defer q.mu.Unlock()
 	return q.attr.State
 }
+
+// Statistics lists the queue pair's counters by name, from its creation on: those of [Device.Statistics] that have a
+// meaning for one queue pair. What it counts the device counts as well, but for a multicast packet, which
+// comes to the device once. Packets with a wrong ICRC, and others that never got to a queue pair, are the device's alone.
+func (q *QP) Statistics() []stats.Value { return q.counters.Values(dropName) }
 
 // Destroy stops the queue pair and frees it. Requests that are outstanding make
 // no completions, and those that nobody has polled are removed.

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/softnic/softnic/link"
+	"github.com/softnic/softnic/stats"
 	"github.com/softnic/softnic/transport"
 	"github.com/softnic/softnic/transport/raw"
 	"github.com/softnic/softnic/wire"
@@ -125,10 +126,10 @@ func (d *Device) spread(l []*QP, b *link.Batch) {
 				continue
 			}
 			if f := q.eng.(*raw.Machine).Deliver(now, p.Frame); f != wire.OK {
-				d.counters.Drops[f].Inc()
+				q.counters.Drop(int(f))
 				continue
 			}
-			d.counters.RawRcvd.Inc()
+			q.counters.Inc(stats.RawRcvd)
 		}
 		switch {
 		case now == 0:
@@ -156,11 +157,11 @@ func (d *Device) belongs(p *link.Packet) bool {
 	return own
 }
 
-// sendRaw hands frames to the link; no lock is held.
-func (d *Device) sendRaw(pkts []*wire.Packet) {
-	d.counters.RawSent.Add(len(pkts))
-	if err := d.port.SendRaw(pkts); err != nil {
-		d.counters.SendErr.Inc()
+// sendRaw hands q.pkts to the link; the flusher calls it, with no lock held.
+func (q *QP) sendRaw() {
+	q.counters.Add(stats.RawSent, len(q.pkts))
+	if err := q.dev.port.SendRaw(q.pkts); err != nil {
+		q.counters.Inc(stats.SendErr)
 	}
 }
 

@@ -2,6 +2,7 @@ package device
 
 import (
 	"github.com/softnic/softnic/link"
+	"github.com/softnic/softnic/stats"
 	"github.com/softnic/softnic/wire"
 	"github.com/softnic/softnic/wire/bth"
 )
@@ -52,6 +53,9 @@ func (d *Device) receive(b *link.Batch) {
 				}
 			}
 			d.verdict(p)
+			if !q.dead {
+				q.judged(p.Fault, &p.View)
+			}
 			i++
 			if qpn == gsiQPN {
 				break // the next may be for the device itself
@@ -103,13 +107,22 @@ func (d *Device) verdict(p *link.Packet) {
 	if p.Fault == wire.NotRoCE {
 		return
 	}
-	d.counters.RcvdPkts.Inc()
-	d.counters.RcvdBytes.Add(len(p.View.IB))
+	d.counters.Inc(stats.RcvdPkts)
+	d.counters.Add(stats.RcvdBytes, len(p.View.IB))
 	if p.Fault == wire.OK {
 		return
 	}
-	d.counters.Drops[p.Fault].Inc()
+	d.counters.Drop(int(p.Fault))
 	if p.Fault == wire.ICRC {
-		d.counters.RxICRCEncapsulated.Inc()
+		d.counters.Inc(stats.RxICRCEncapsulated)
+	}
+}
+
+// judged counts a packet that came to the queue pair; the device has counted it.
+func (q *QP) judged(f wire.Fault, v *wire.View) {
+	q.counters.AddOwn(stats.RcvdPkts, 1)
+	q.counters.AddOwn(stats.RcvdBytes, len(v.IB))
+	if f != wire.OK {
+		q.counters.DropOwn(int(f))
 	}
 }

@@ -148,11 +148,11 @@ func (q *QP) arrived() {
 func (q *QP) transmit() {
 	switch q.typ {
 	case RawPacket:
-		q.dev.sendRaw(q.pkts)
+		q.sendRaw()
 	case SMI:
 		q.local(q.pkts)
 	default:
-		q.dev.send(q.pkts)
+		q.dev.send(q.pkts, q.counters)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/softnic/softnic/device"
 	"github.com/softnic/softnic/link"
+	"github.com/softnic/softnic/stats"
 )
 
 // openFiles returns how many files the process has open; 0 where it cannot be told.
@@ -204,7 +205,7 @@ func TestDestroyUnderTraffic(t *testing.T) {
 			before := runtime.NumGoroutine()
 			t.Run("", func(t *testing.T) {
 				f := newTraffic(t)
-				for f.b.dev.Counters().RcvdPkts.Load() < 1000 {
+				for f.b.dev.Counters().Load(stats.RcvdPkts) < 1000 {
 					runtime.Gosched()
 				}
 				err := soon(t, "destroying it", c.f(f))

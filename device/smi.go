@@ -19,7 +19,7 @@ func (q *QP) local(pkts []*wire.Packet) {
 			m = append(m, b...)
 		}
 		if f := q.answer(p, m); f != wire.OK {
-			q.dev.counters.Drops[f].Inc()
+			q.counters.Drop(int(f))
 			continue
 		}
 		q.answers = append(q.answers, m)
@@ -54,7 +54,7 @@ func forLocalPort(m []byte) bool {
 func (q *QP) deliver(now transport.Time) {
 	for i, m := range q.answers {
 		if f := q.eng.(*ud.Machine).Deliver(now, m, smiQPN); f != wire.OK {
-			q.dev.counters.Drops[f].Inc()
+			q.counters.Drop(int(f))
 		}
 		q.answers[i] = nil
 	}

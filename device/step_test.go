@@ -9,6 +9,7 @@ import (
 	"github.com/softnic/softnic/clock"
 	"github.com/softnic/softnic/device"
 	"github.com/softnic/softnic/link"
+	"github.com/softnic/softnic/stats"
 	"github.com/softnic/softnic/wire"
 )
 
@@ -86,7 +87,7 @@ func TestSteppedRunsRepeat(t *testing.T) {
 		if !bytes.Equal(ma.Bytes(), mb.Bytes()) {
 			t.Fatal("data differs")
 		}
-		if n := a.dev.Counters().RcvdRNRErr.Load(); n == 0 {
+		if n := a.dev.Counters().Load(stats.RcvdRNRErr); n == 0 {
 			t.Error("no RNR NAK was seen")
 		}
 		return rec.Bytes()

@@ -26,65 +26,167 @@ type Value struct {
 	Value uint64 `json:"value"`
 }
 
-// Device holds the counters of a device and its port.
-type Device struct {
-	// as rdma_rxe names them
-	SentPkts, RcvdPkts                     Counter
-	DuplicateRequest, OutOfSeqRequest      Counter
-	RcvdRNRErr, SendRNRErr, RcvdSeqErr     Counter
-	RetryExceededErr, RetryRNRExceededErr  Counter
-	CompleterRetryErr, SendErr, LinkDowned Counter
-	RDMASends, RDMARecvs                   Counter
-	// as mlx5 names them
-	PacketSeqErr, ImpliedNakSeqErr     Counter // NAKs and gaps seen by the requester
-	LocalAckTimeoutErr, RNRNakRetryErr Counter
-	OutOfBuffer                        Counter // requests that found no receive
-	RxReadRequests, RxWriteRequests    Counter
-	RxAtomicRequests                   Counter
-	ReqCqeError, RespCqeError          Counter
-	RxICRCEncapsulated                 Counter // wrong ICRC
-	NpEcnMarked, NpCnpSent             Counter // packets marked on their way; CNPs for them
-	RpCnpHandled, RpCnpIgnored         Counter // CNPs that came
-	// softnic's own
-	SentBytes, RcvdBytes Counter // UDP payload
-	UDOversize           Counter // datagrams above the MTU: completed, not sent
-	RNRLoop              Counter // RNR NAKs beyond the hundredth in a row to one request
-	LateAck              Counter // stale responses
-	RawSent, RawRcvd     Counter // frames of raw packet queue pairs
-	MadAnswered          Counter // performance management that the device itself answered
-	MadDropped           Counter // and did not: too many, or nobody could get the answer
+// ID names a counter. Its String is the name that tools show.
+type ID uint8
 
-	Drops []Counter // by reason; the owner names them
+// The counters, in the order in which they are shown.
+const (
+	// As rdma_rxe names them.
+	SentPkts ID = iota
+	RcvdPkts
+	DuplicateRequest
+	OutOfSeqRequest
+	RcvdRNRErr
+	SendRNRErr
+	RcvdSeqErr
+	RetryExceededErr
+	RetryRNRExceededErr
+	CompleterRetryErr
+	SendErr
+	LinkDowned
+	RDMASends
+	RDMARecvs
+
+	// As mlx5 names them.
+	PacketSeqErr     // sequence NAKs received
+	ImpliedNakSeqErr // answers behind a missing one
+	LocalAckTimeoutErr
+	RNRNakRetryErr
+	OutOfBuffer // requests that found no receive
+	RxReadRequests
+	RxWriteRequests
+	RxAtomicRequests
+	ReqCqeError        // completions with an error, of send requests
+	RespCqeError       // of receives
+	RxICRCEncapsulated // wrong ICRC
+	NpEcnMarked        // packets marked on their way
+	NpCnpSent          // CNPs for them
+	RpCnpHandled       // CNPs that came
+	RpCnpIgnored
+
+	// softnic's own.
+	SentBytes // UDP payload
+	RcvdBytes
+	UDOversize // datagrams above the MTU: completed, not sent
+	RNRLoop    // RNR NAKs beyond the hundredth in a row to one request
+	LateAck    // stale responses
+	RawSent    // frames of raw packet queue pairs
+	RawRcvd
+	MadAnswered // performance management that the device itself answered
+	MadDropped  // and did not: too many, or nobody could get the answer
+
+	IDs // number of counters
+)
+
+var names = [IDs]string{
+	SentPkts:            "sent_pkts",
+	RcvdPkts:            "rcvd_pkts",
+	DuplicateRequest:    "duplicate_request",
+	OutOfSeqRequest:     "out_of_seq_request",
+	RcvdRNRErr:          "rcvd_rnr_err",
+	SendRNRErr:          "send_rnr_err",
+	RcvdSeqErr:          "rcvd_seq_err",
+	RetryExceededErr:    "retry_exceeded_err",
+	RetryRNRExceededErr: "retry_rnr_exceeded_err",
+	CompleterRetryErr:   "completer_retry_err",
+	SendErr:             "send_err",
+	LinkDowned:          "link_downed",
+	RDMASends:           "rdma_sends",
+	RDMARecvs:           "rdma_recvs",
+	PacketSeqErr:        "packet_seq_err",
+	ImpliedNakSeqErr:    "implied_nak_seq_err",
+	LocalAckTimeoutErr:  "local_ack_timeout_err",
+	RNRNakRetryErr:      "rnr_nak_retry_err",
+	OutOfBuffer:         "out_of_buffer",
+	RxReadRequests:      "rx_read_requests",
+	RxWriteRequests:     "rx_write_requests",
+	RxAtomicRequests:    "rx_atomic_requests",
+	ReqCqeError:         "req_cqe_error",
+	RespCqeError:        "resp_cqe_error",
+	RxICRCEncapsulated:  "rx_icrc_encapsulated",
+	NpEcnMarked:         "np_ecn_marked_roce_packets",
+	NpCnpSent:           "np_cnp_sent",
+	RpCnpHandled:        "rp_cnp_handled",
+	RpCnpIgnored:        "rp_cnp_ignored",
+	SentBytes:           "sent_bytes",
+	RcvdBytes:           "rcvd_bytes",
+	UDOversize:          "ud_oversize",
+	RNRLoop:             "rnr_loop",
+	LateAck:             "late_ack",
+	RawSent:             "raw_sent",
+	RawRcvd:             "raw_rcvd",
+	MadAnswered:         "mad_answered",
+	MadDropped:          "mad_dropped",
 }
 
-// Values lists the counters in a fixed order, drops named by name as
-// "drop_<name>".
-func (d *Device) Values(dropName func(i int) string) []Value {
-	v := []Value{
-		{"sent_pkts", d.SentPkts.Load()}, {"rcvd_pkts", d.RcvdPkts.Load()},
-		{"duplicate_request", d.DuplicateRequest.Load()}, {"out_of_seq_request", d.OutOfSeqRequest.Load()},
-		{"rcvd_rnr_err", d.RcvdRNRErr.Load()}, {"send_rnr_err", d.SendRNRErr.Load()},
-		{"rcvd_seq_err", d.RcvdSeqErr.Load()},
-		{"retry_exceeded_err", d.RetryExceededErr.Load()}, {"retry_rnr_exceeded_err", d.RetryRNRExceededErr.Load()},
-		{"completer_retry_err", d.CompleterRetryErr.Load()}, {"send_err", d.SendErr.Load()},
-		{"link_downed", d.LinkDowned.Load()}, {"rdma_sends", d.RDMASends.Load()}, {"rdma_recvs", d.RDMARecvs.Load()},
-		{"packet_seq_err", d.PacketSeqErr.Load()}, {"implied_nak_seq_err", d.ImpliedNakSeqErr.Load()},
-		{"local_ack_timeout_err", d.LocalAckTimeoutErr.Load()}, {"rnr_nak_retry_err", d.RNRNakRetryErr.Load()},
-		{"out_of_buffer", d.OutOfBuffer.Load()},
-		{"rx_read_requests", d.RxReadRequests.Load()}, {"rx_write_requests", d.RxWriteRequests.Load()},
-		{"rx_atomic_requests", d.RxAtomicRequests.Load()},
-		{"req_cqe_error", d.ReqCqeError.Load()}, {"resp_cqe_error", d.RespCqeError.Load()},
-		{"rx_icrc_encapsulated", d.RxICRCEncapsulated.Load()},
-		{"np_ecn_marked_roce_packets", d.NpEcnMarked.Load()}, {"np_cnp_sent", d.NpCnpSent.Load()},
-		{"rp_cnp_handled", d.RpCnpHandled.Load()}, {"rp_cnp_ignored", d.RpCnpIgnored.Load()},
-		{"sent_bytes", d.SentBytes.Load()}, {"rcvd_bytes", d.RcvdBytes.Load()},
-		{"ud_oversize", d.UDOversize.Load()}, {"rnr_loop", d.RNRLoop.Load()}, {"late_ack", d.LateAck.Load()},
-		{"raw_sent", d.RawSent.Load()}, {"raw_rcvd", d.RawRcvd.Load()},
-		{"mad_answered", d.MadAnswered.Load()}, {"mad_dropped", d.MadDropped.Load()},
+// String returns the counter's name.
+func (id ID) String() string {
+	if id < IDs {
+		return names[id]
 	}
-	for i := range d.Drops {
+	return "counter?"
+}
+
+// ofDevice are the counters that have no value for a queue pair: nobody is to blame.
+var ofDevice = [IDs]bool{LinkDowned: true, RxICRCEncapsulated: true, MadAnswered: true, MadDropped: true}
+
+// Counters are those of a device, or of one of its queue pairs, which count for the device as well. NewCounters makes
+// them; all methods may be called at any time, from anywhere.
+type Counters struct {
+	device *Counters // nil: these are the device's
+	count  [IDs]Counter
+	drops  []Counter
+}
+
+// NewCounters returns counters with so many reasons for drops. With device they are those of a queue
+// pair of it.
+func NewCounters(reasons int, device *Counters) *Counters {
+	return &Counters{device: device, drops: make([]Counter, reasons)}
+}
+
+// Inc adds one, for the device too.
+func (c *Counters) Inc(id ID) { c.Add(id, 1) }
+
+// Add adds n, for the device too.
+func (c *Counters) Add(id ID, n int) {
+	c.count[id].Add(n)
+	if c.device != nil {
+		c.device.count[id].Add(n)
+	}
+}
+
+// AddOwn adds n, and nothing for the device: a multicast packet comes to it once, and to several queue pairs.
+func (c *Counters) AddOwn(id ID, n int) { c.count[id].Add(n) }
+
+// Drop counts a packet that was dropped for a reason, for the device too.
+func (c *Counters) Drop(reason int) {
+	c.drops[reason].Inc()
+	if c.device != nil {
+		c.device.drops[reason].Inc()
+	}
+}
+
+// DropOwn is Drop without the device.
+func (c *Counters) DropOwn(reason int) { c.drops[reason].Inc() }
+
+// Load returns the value of a counter.
+func (c *Counters) Load(id ID) uint64 { return c.count[id].Load() }
+
+// Drops returns how many packets were dropped for a reason.
+func (c *Counters) Drops(reason int) uint64 { return c.drops[reason].Load() }
+
+// Values lists the counters in the order of their IDs, without those that mean nothing for a queue pair where they are of
+// one; behind them the drops, named by name as "drop_<name>". Reasons that it names "" are left out.
+func (c *Counters) Values(dropName func(i int) string) []Value {
+	v := make([]Value, 0, int(IDs)+len(c.drops))
+	for id := range IDs {
+		if c.device == nil || !ofDevice[id] {
+			v = append(v, Value{id.String(), c.Load(id)})
+		}
+	}
+	for i := range c.drops {
 		if n := dropName(i); n != "" {
-			v = append(v, Value{"drop_" + n, d.Drops[i].Load()})
+			v = append(v, Value{"drop_" + n, c.drops[i].Load()})
 		}
 	}
 	return v

@@ -1,7 +1,6 @@
 package transport
 
 import (
-	"github.com/softnic/softnic/stats"
 	"github.com/softnic/softnic/wire"
 	"github.com/softnic/softnic/wire/bth"
 )
@@ -154,6 +153,3 @@ type Engine interface {
 	// Reset forgets everything; the state is RESET.
 	Reset()
 }
-
-// Counters is where an engine counts.
-type Counters = stats.Device

@@ -69,6 +69,8 @@ func TestRun(t *testing.T) {
 	match(show("link"), `^link rxe_softnic0/1 state ACTIVE physical_state LINK_UP netdev lo\d?\n    on udp `+addr+`:4791 mtu \d+ active_mtu 4096 .*ip_id (un)?verified\n`+
 		`    gid 0 fe80::7fff:fe00:1201 RoCE v2\n    gid 1 ::ffff:`+addr+` RoCE v2\n    dropped none\n$`)
 	match(show("statistic", "show", "link"), `^link rxe_softnic0/1 sent_pkts 0 rcvd_pkts 0 duplicate_request 0 .*\n$`)
+	match(show("statistic", "qp", "show"), `^$`)
+	match(show("statistic", "qp", "-j"), `^\[\]\n$`)
 	match(show("resource", "show", "qp"), `^$`)
 	match(show("resource", "show", "qp", "-j"), `^\[\]\n$`)
 

@@ -8,5 +8,7 @@ import (
 )
 
 func newStatistic() *cobra.Command {
-	return newObject("statistic", "show the counters of the running NIC", oneOf("link"), (*control.Client).Statistics, show.Statistics)
+	cmd := newObject("statistic", "show the counters of the running NIC", oneOf("link"), (*control.Client).Statistics, show.Statistics)
+	cmd.AddCommand(newObject("qp", "show the counters of each queue pair", noArgs, (*control.Client).QPStatistics, show.QPStatistics))
+	return cmd
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/softnic/softnic/device"
 	"github.com/softnic/softnic/interop/peer"
+	"github.com/softnic/softnic/stats"
 )
 
 const (
@@ -234,10 +235,10 @@ func TestGSIPortCounters(t *testing.T) {
 	bubble(t, "at their highest", func(t *testing.T) {
 		l := newLab(t, labConfig{})
 		c := l.dev.Counters()
-		c.SentBytes.Add(1 << 40)
-		c.SentPkts.Add(1<<32 - 1)
-		c.SendErr.Add(65536)
-		c.LinkDowned.Add(255)
+		c.Add(stats.SentBytes, 1<<40)
+		c.Add(stats.SentPkts, 1<<32-1)
+		c.Add(stats.SendErr, 65536)
+		c.Add(stats.LinkDowned, 255)
 		l.p.Send(t, gsiSend(get))
 		want := madOf("@64 00 01 ffff 0000 00 ff 0000 0000 0000 ffff 00 00 00 00 0000 0000 ffffffff 00000000 ffffffff 00000000 00000000")
 		wantBytes(t, "counters", l.emits("SEND_ONLY 000000 ar [256]")[0].Payload[64:], want[64:])

@@ -984,7 +984,14 @@ func model(t *testing.T, seed uint64) {
 		}
 	}
 	for i, x := range n.sides {
-		showCounters(n.tape.sorted(i), c.mtu).compare(t, fmt.Sprintf("seed %d, side %d", seed, i), x)
+		all := n.tape.sorted(i)
+		showCounters(all, c.mtu).compare(t, fmt.Sprintf("seed %d, side %d", seed, i), x.dev.Statistics(), true)
+		for _, pair := range n.q {
+			here, there := pair[i], pair[1-i]
+			for q, to := range map[*device.QP]*device.QP{here.qp: there.in, here.in: there.qp} {
+				showCounters(ofQP(all, q.Num(), to.Num()), c.mtu).compare(t, fmt.Sprintf("seed %d, side %d, QP %x", seed, i, q.Num()), q.Statistics(), false)
+			}
+		}
 	}
 	modelFailure(t, r, all)
 	modelRules(t, seed, n)
@@ -997,9 +1004,9 @@ func modelRules(t *testing.T, seed uint64, n *network) {
 	for i, s := range n.sides {
 		found, icrc := uint64(0), uint64(0)
 		for f := wire.NotRoCE; isNoise(f); f++ {
-			found += s.dev.Counters().Drops[f].Load()
+			found += s.dev.Counters().Drops(int(f))
 		}
-		icrc = s.dev.Counters().Drops[wire.ICRC].Load()
+		icrc = s.dev.Counters().Drops(int(wire.ICRC))
 		if all, body := s.end.all.Load(), s.end.body.Load(); found > all || icrc < body {
 			t.Errorf("seed %d, side %d: %d packets were corrupted, %d of them behind the BTH; %d were dropped, %d for their ICRC", seed, i, all, body, found, icrc)
 		}

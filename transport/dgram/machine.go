@@ -1,6 +1,7 @@
 package dgram
 
 import (
+	"github.com/softnic/softnic/stats"
 	"github.com/softnic/softnic/transport"
 	"github.com/softnic/softnic/wire"
 )
@@ -19,7 +20,7 @@ type Config struct {
 	Tx       *transport.TxList
 	SQ       transport.SendQueue
 	Recv     *transport.RecvContext
-	Counters *transport.Counters
+	Counters *stats.Counters
 }
 
 // Machine is transport.Engine but for Receive.
@@ -97,7 +98,7 @@ func (m *Machine) Pump(now transport.Time) bool {
 
 // sendError has the send side stop over a request that failed.
 func (m *Machine) sendError(now transport.Time) {
-	m.Counters.ReqCqeError.Inc()
+	m.Counters.Inc(stats.ReqCqeError)
 	if m.Attr.State.Sends() {
 		m.Host.Failed(transport.SQE)
 	}
@@ -164,7 +165,7 @@ func (m *Machine) unsent(t *transport.Tx) bool {
 func (m *Machine) Take(now transport.Time, n uint64, store func() transport.Status, wc *transport.WC, solicited bool) wire.Fault {
 	if !m.held {
 		if !m.Recv.Queue.Fetch(&m.recv) {
-			m.Counters.OutOfBuffer.Inc()
+			m.Counters.Inc(stats.OutOfBuffer)
 			return wire.NoReceive
 		}
 		m.held = true
@@ -177,7 +178,7 @@ func (m *Machine) Take(now transport.Time, n uint64, store func() transport.Stat
 		return wire.LocalMemory
 	}
 	if st != transport.StatusSuccess {
-		m.Counters.RespCqeError.Inc()
+		m.Counters.Inc(stats.RespCqeError)
 		m.wc = transport.WC{Status: st}
 		m.finish(false)
 		m.Host.Failed(transport.Err)

@@ -3,6 +3,7 @@ package rc
 import (
 	"encoding/binary"
 
+	"github.com/softnic/softnic/stats"
 	"github.com/softnic/softnic/transport"
 	"github.com/softnic/softnic/wire"
 	"github.com/softnic/softnic/wire/bth"
@@ -81,7 +82,7 @@ func (r *responder) atomic(now transport.Time, psn bth.PSN, v *wire.View) (uint6
 	if err != nil {
 		return 0, r.noAccess(now, psn)
 	}
-	r.m.Counters.RxAtomicRequests.Inc()
+	r.m.Counters.Inc(stats.RxAtomicRequests)
 	return old, wire.OK
 }
 

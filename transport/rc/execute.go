@@ -1,6 +1,7 @@
 package rc
 
 import (
+	"github.com/softnic/softnic/stats"
 	"github.com/softnic/softnic/transport"
 	"github.com/softnic/softnic/wire"
 	"github.com/softnic/softnic/wire/bth"
@@ -19,8 +20,8 @@ func (r *responder) execute(now transport.Time, psn bth.PSN, v *wire.View) wire.
 		if !r.at.Queue.Fetch(&r.recv) {
 			r.mute = true
 			r.nak(bth.RNRNak|bth.Syndrome(r.m.Attr.MinRNRTimer&31), psn)
-			r.m.Counters.SendRNRErr.Inc()
-			r.m.Counters.OutOfBuffer.Inc()
+			r.m.Counters.Inc(stats.SendRNRErr)
+			r.m.Counters.Inc(stats.OutOfBuffer)
 			return wire.NotReady
 		}
 		r.held = true
@@ -127,7 +128,7 @@ func (r *responder) send(now transport.Time, psn bth.PSN, v *wire.View) wire.Fau
 	r.in = transport.InSend
 	r.advance(1, end)
 	if end {
-		r.m.Counters.RDMARecvs.Inc()
+		r.m.Counters.Inc(stats.RDMARecvs)
 		wc := transport.WC{Op: transport.WCRecv, ByteLen: uint32(r.got), SrcQP: r.m.Attr.DestQPN}
 		transport.Immediate(&wc, v)
 		if h := v.Header(bth.HIETH); h != nil {
@@ -181,7 +182,7 @@ func (r *responder) write(now transport.Time, psn bth.PSN, v *wire.View) wire.Fa
 		if size > 0 && !r.reachable(rkey, va, size, transport.RemoteWrite) {
 			return r.noAccess(now, psn)
 		}
-		r.m.Counters.RxWriteRequests.Inc()
+		r.m.Counters.Inc(stats.RxWriteRequests)
 	}
 	if n > 0 {
 		mem, ok := r.m.Host.Remote(rkey, va, n, transport.RemoteWrite)
@@ -201,7 +202,7 @@ func (r *responder) write(now transport.Time, psn bth.PSN, v *wire.View) wire.Fa
 	r.in = transport.InWrite
 	r.advance(1, end)
 	if end && r.held {
-		r.m.Counters.RDMARecvs.Inc()
+		r.m.Counters.Inc(stats.RDMARecvs)
 		wc := transport.WC{Op: transport.WCRecvImm, ByteLen: uint32(size), SrcQP: r.m.Attr.DestQPN}
 		transport.Immediate(&wc, v)
 		if !r.finish(wc, v.BTH().Solicited()) {
@@ -238,7 +239,7 @@ func (r *responder) read(now transport.Time, psn bth.PSN, v *wire.View) wire.Fau
 	case h.Length() > 0 && !r.reachable(h.RKey(), h.VA(), uint64(h.Length()), transport.RemoteRead):
 		return r.noAccess(now, psn)
 	}
-	r.m.Counters.RxReadRequests.Inc()
+	r.m.Counters.Inc(stats.RxReadRequests)
 	res := resource{at: r.at, op: v.BTH().Opcode(), first: psn, place: r.psns, packets: n, va: h.VA(), rkey: h.RKey(), length: h.Length(), busy: true}
 	r.advance(n, true)
 	id := r.saved.add(res)

@@ -1,6 +1,7 @@
 package rc
 
 import (
+	"github.com/softnic/softnic/stats"
 	"github.com/softnic/softnic/transport"
 	"github.com/softnic/softnic/wire"
 	"github.com/softnic/softnic/wire/bth"
@@ -13,7 +14,7 @@ type Config struct {
 	Tx       *transport.TxList
 	SQ       transport.SendQueue
 	Recv     *transport.RecvContext
-	Counters *transport.Counters
+	Counters *stats.Counters
 	// Service is RC or, for an XRC queue pair, XRC.
 	Service bth.Service
 	// Select returns the receive context that an XRCETH names, nil if there is none, and Enter

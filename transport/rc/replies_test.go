@@ -3,6 +3,7 @@ package rc
 import (
 	"testing"
 
+	"github.com/softnic/softnic/stats"
 	"github.com/softnic/softnic/transport"
 	"github.com/softnic/softnic/wire"
 	"github.com/softnic/softnic/wire/bth"
@@ -52,7 +53,7 @@ func newSide(mem arena, change func(*side, *Config)) *side {
 	s := &side{mem: mem}
 	s.attr = transport.Attr{State: transport.RTS, QPN: 1, DestQPN: 2, PathMTU: 256, Timeout: 14, RetryCnt: 7, RNRRetry: 7,
 		MaxRdAtomic: 16, MaxDestRdAtomic: 16, Access: transport.RemoteRead | transport.RemoteWrite, PKey: 0xFFFF, Path: &wire.Path{}}
-	c := Config{Attr: &s.attr, Host: s, Tx: &s.tx, SQ: s, Counters: &transport.Counters{}, Recv: &transport.RecvContext{
+	c := Config{Attr: &s.attr, Host: s, Tx: &s.tx, SQ: s, Counters: stats.NewCounters(0, nil), Recv: &transport.RecvContext{
 		Queue: &s.recvs, Done: func(*transport.WC, bool) bool { s.recvs.taken++; return true }}}
 	if change != nil {
 		change(s, &c)

@@ -1,6 +1,7 @@
 package rc
 
 import (
+	"github.com/softnic/softnic/stats"
 	"github.com/softnic/softnic/transport"
 	"github.com/softnic/softnic/wire"
 	"github.com/softnic/softnic/wire/bth"
@@ -451,7 +452,7 @@ func (r *requester) complete() {
 		*wc = transport.WC{ID: w.wr.ID, Status: w.status, Op: w.wr.Op.Completed(), QPN: r.m.Attr.QPN}
 		if w.status != transport.StatusSuccess {
 			if w.status != transport.StatusFlush {
-				r.m.Counters.ReqCqeError.Inc()
+				r.m.Counters.Inc(stats.ReqCqeError)
 			}
 		} else {
 			wc.ByteLen = uint32(w.length)

@@ -1,6 +1,7 @@
 package rc
 
 import (
+	"github.com/softnic/softnic/stats"
 	"github.com/softnic/softnic/transport"
 	"github.com/softnic/softnic/wire"
 	"github.com/softnic/softnic/wire/bth"
@@ -45,7 +46,7 @@ func (r *responder) receive(now transport.Time, v *wire.View) wire.Fault {
 		if !r.mute {
 			r.mute = true
 			r.nak(bth.NakSequence, r.epsn)
-			r.m.Counters.OutOfSeqRequest.Inc()
+			r.m.Counters.Inc(stats.OutOfSeqRequest)
 		}
 		return wire.OutOfSequence
 	case d < 0:
@@ -58,7 +59,7 @@ func (r *responder) receive(now transport.Time, v *wire.View) wire.Fault {
 // duplicate answers a request that was executed already. Data is never
 // touched again; a READ is read again, after its key was looked up again.
 func (r *responder) duplicate(psn bth.PSN, v *wire.View) wire.Fault {
-	r.m.Counters.DuplicateRequest.Inc()
+	r.m.Counters.Inc(stats.DuplicateRequest)
 	f := v.Info.Flags
 	if v.Info.Known() && f&(bth.Send|bth.Write|bth.Read) == 0 {
 		return r.repeat(psn, v)
@@ -145,7 +146,7 @@ func (r *responder) finish(c transport.WC, solicited bool) bool {
 	*wc = c
 	wc.ID, wc.QPN = r.recv.ID, r.m.Attr.QPN
 	if wc.Status != transport.StatusSuccess && wc.Status != transport.StatusFlush {
-		r.m.Counters.RespCqeError.Inc()
+		r.m.Counters.Inc(stats.RespCqeError)
 	}
 	r.held = false
 	r.at.Queue.Retire(1)

@@ -3,6 +3,7 @@ package rc
 import (
 	"encoding/binary"
 
+	"github.com/softnic/softnic/stats"
 	"github.com/softnic/softnic/transport"
 	"github.com/softnic/softnic/wire"
 	"github.com/softnic/softnic/wire/bth"
@@ -15,7 +16,7 @@ func (r *requester) receive(now transport.Time, v *wire.View) wire.Fault {
 		return wire.GhostResponse
 	}
 	if psn.Before(r.una) {
-		r.m.Counters.LateAck.Inc()
+		r.m.Counters.Inc(stats.LateAck)
 		return wire.StaleResponse
 	}
 	switch v.BTH().Opcode().Operation() {
@@ -92,8 +93,8 @@ func (r *requester) acknowledge(now transport.Time, psn bth.PSN, s bth.Syndrome,
 	}
 	switch s {
 	case bth.NakSequence:
-		r.m.Counters.PacketSeqErr.Inc()
-		r.m.Counters.RcvdSeqErr.Inc()
+		r.m.Counters.Inc(stats.PacketSeqErr)
+		r.m.Counters.Inc(stats.RcvdSeqErr)
 		r.retry(now, psn, wire.RetrySequence)
 	case bth.NakInvalidRequest:
 		r.abort(now, transport.StatusRemoteInvalidReq)
@@ -116,7 +117,7 @@ func (r *requester) acknowledge(now transport.Time, psn bth.PSN, s bth.Syndrome,
 func (r *requester) impliedNak(now transport.Time) wire.Fault {
 	if !r.implied && r.rnrUntil == 0 {
 		r.implied = true
-		r.m.Counters.ImpliedNakSeqErr.Inc()
+		r.m.Counters.Inc(stats.ImpliedNakSeqErr)
 		r.retry(now, r.una, wire.RetryImplied)
 	}
 	return wire.EarlyResponse

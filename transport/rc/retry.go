@@ -1,6 +1,7 @@
 package rc
 
 import (
+	"github.com/softnic/softnic/stats"
 	"github.com/softnic/softnic/transport"
 	"github.com/softnic/softnic/wire"
 	"github.com/softnic/softnic/wire/bth"
@@ -51,7 +52,7 @@ func (r *requester) timer(now transport.Time) {
 			return
 		}
 		r.ackAt = 0
-		r.m.Counters.LocalAckTimeoutErr.Inc()
+		r.m.Counters.Inc(stats.LocalAckTimeoutErr)
 		r.retry(now, r.una, wire.RetryTimeout)
 	}
 }
@@ -60,14 +61,14 @@ func (r *requester) timer(now transport.Time) {
 // request there fails. 7 means 7 here, unlike rxe.
 func (r *requester) retry(now transport.Time, psn bth.PSN, cause wire.Cause) {
 	if r.retries == 0 {
-		r.m.Counters.RetryExceededErr.Inc()
+		r.m.Counters.Inc(stats.RetryExceededErr)
 		r.abort(now, transport.StatusRetryExceeded)
 		return
 	}
 	if !r.m.Attr.Rules.RetryForever || r.m.Attr.RetryCnt != 7 {
 		r.retries--
 	}
-	r.m.Counters.CompleterRetryErr.Inc()
+	r.m.Counters.Inc(stats.CompleterRetryErr)
 	r.window = max(minWindow, r.window/2)
 	r.goBack(psn, cause)
 	r.send(now)
@@ -141,17 +142,17 @@ func (r *requester) progress(now transport.Time) {
 
 // rnr starts the wait that an RNR NAK asks for.
 func (r *requester) rnr(now transport.Time, s bth.Syndrome) {
-	r.m.Counters.RcvdRNRErr.Inc()
+	r.m.Counters.Inc(stats.RcvdRNRErr)
 	r.rnrSeen++
 	if r.rnrSeen > 100 {
-		r.m.Counters.RNRLoop.Inc()
+		r.m.Counters.Inc(stats.RNRLoop)
 	}
 	if r.rnrs == 0 {
-		r.m.Counters.RetryRNRExceededErr.Inc()
+		r.m.Counters.Inc(stats.RetryRNRExceededErr)
 		r.abort(now, transport.StatusRNRRetryExceeded)
 		return
 	}
-	r.m.Counters.RNRNakRetryErr.Inc()
+	r.m.Counters.Inc(stats.RNRNakRetryErr)
 	if r.m.Attr.RNRRetry != 7 {
 		r.rnrs--
 	}

@@ -3,6 +3,7 @@ package rc
 import (
 	"testing"
 
+	"github.com/softnic/softnic/stats"
 	"github.com/softnic/softnic/transport"
 	"github.com/softnic/softnic/wire"
 )
@@ -18,7 +19,7 @@ type bench struct {
 
 func newBench(timeout, retries uint8) *bench {
 	b := &bench{attr: transport.Attr{State: transport.RTS, PathMTU: 256, Timeout: timeout, RetryCnt: retries, Path: &wire.Path{}, SigAll: true}}
-	b.Machine = New(Config{Attr: &b.attr, Host: b, Tx: &b.tx, SQ: b, Recv: &transport.RecvContext{Shared: true}, Counters: new(transport.Counters)})
+	b.Machine = New(Config{Attr: &b.attr, Host: b, Tx: &b.tx, SQ: b, Recv: &transport.RecvContext{Shared: true}, Counters: stats.NewCounters(0, nil)})
 	b.Modified(1, transport.ChangedSQPSN)
 	return b
 }

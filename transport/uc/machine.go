@@ -1,6 +1,7 @@
 package uc
 
 import (
+	"github.com/softnic/softnic/stats"
 	"github.com/softnic/softnic/transport"
 	"github.com/softnic/softnic/wire"
 )
@@ -12,7 +13,7 @@ type Config struct {
 	Tx       *transport.TxList
 	SQ       transport.SendQueue
 	Recv     *transport.RecvContext
-	Counters *transport.Counters
+	Counters *stats.Counters
 }
 
 // Machine is an unreliable connection queue pair.

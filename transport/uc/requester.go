@@ -1,6 +1,7 @@
 package uc
 
 import (
+	"github.com/softnic/softnic/stats"
 	"github.com/softnic/softnic/transport"
 	"github.com/softnic/softnic/wire/bth"
 )
@@ -122,7 +123,7 @@ func (r *requester) emit(q *request) transport.Status {
 // fail has the send side stop over a request. Those before it complete as they leave.
 func (r *requester) fail(q *request) {
 	q.done = true
-	r.m.Counters.ReqCqeError.Inc()
+	r.m.Counters.Inc(stats.ReqCqeError)
 	if r.m.Attr.State.Sends() {
 		r.m.Host.Failed(transport.SQE)
 	}

@@ -1,6 +1,7 @@
 package uc
 
 import (
+	"github.com/softnic/softnic/stats"
 	"github.com/softnic/softnic/transport"
 	"github.com/softnic/softnic/wire"
 	"github.com/softnic/softnic/wire/bth"
@@ -61,7 +62,7 @@ func (r *responder) execute(now transport.Time, v *wire.View) wire.Fault {
 	}
 	if f&bth.Recv != 0 && !r.held {
 		if !r.m.Recv.Queue.Fetch(&r.recv) {
-			r.m.Counters.OutOfBuffer.Inc()
+			r.m.Counters.Inc(stats.OutOfBuffer)
 			return wire.NoReceive
 		}
 		r.held = true
@@ -84,7 +85,7 @@ func (r *responder) send(now transport.Time, v *wire.View) wire.Fault {
 	case transport.Gone:
 		return wire.LocalMemory
 	default:
-		r.m.Counters.RespCqeError.Inc()
+		r.m.Counters.Inc(stats.RespCqeError)
 		r.finish(transport.WC{Status: transport.StatusLocalProtection}, false)
 		r.fail(now)
 		return wire.LocalMemory
@@ -114,7 +115,7 @@ func (r *responder) write(now transport.Time, v *wire.View) wire.Fault {
 			}
 			mem.Release()
 		}
-		r.m.Counters.RxWriteRequests.Inc()
+		r.m.Counters.Inc(stats.RxWriteRequests)
 	}
 	end := v.Info.Has(bth.End)
 	if n > r.left || end != (n == r.left) {
@@ -146,7 +147,7 @@ func (r *responder) end(now transport.Time, v *wire.View, wc transport.WC) {
 	if !v.Info.Has(bth.Comp) {
 		return
 	}
-	r.m.Counters.RDMARecvs.Inc()
+	r.m.Counters.Inc(stats.RDMARecvs)
 	wc.SrcQP = r.m.Attr.DestQPN
 	transport.Immediate(&wc, v)
 	if !r.finish(wc, v.BTH().Solicited()) {

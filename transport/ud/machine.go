@@ -1,6 +1,7 @@
 package ud
 
 import (
+	"github.com/softnic/softnic/stats"
 	"github.com/softnic/softnic/transport"
 	"github.com/softnic/softnic/transport/dgram"
 	"github.com/softnic/softnic/wire"
@@ -39,7 +40,7 @@ func (m *Machine) emit(wr *transport.SendWR) transport.Status {
 	n := wr.Len()
 	if n > uint64(m.Attr.PathMTU) {
 		// C10-93.1.1: no error, and nothing is sent.
-		m.Counters.UDOversize.Inc()
+		m.Counters.Inc(stats.UDOversize)
 		return transport.StatusSuccess
 	}
 	t := m.Tx.Add()
@@ -140,7 +141,7 @@ func (m *Machine) store() transport.Status {
 	}
 	st := m.Store(GRHLen, m.payload)
 	if st == transport.StatusSuccess {
-		m.Counters.RDMARecvs.Inc()
+		m.Counters.Inc(stats.RDMARecvs)
 	}
 	return st
 }

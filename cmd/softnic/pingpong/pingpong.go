@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/softnic/softnic/device"
+	"github.com/softnic/softnic/stats"
 )
 
 // qkey is the Q_Key of ibv_ud_pingpong.
@@ -492,7 +493,7 @@ func (g *game) linger(ctx context.Context) {
 	}
 	t := time.NewTicker(g.c.Linger)
 	defer t.Stop()
-	received := func() uint64 { return g.dev.Counters().RcvdPkts.Load() }
+	received := func() uint64 { return g.dev.Counters().Load(stats.RcvdPkts) }
 	last := received()
 	for range max(1, int(lingerMost/g.c.Linger)) {
 		select {

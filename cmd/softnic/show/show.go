@@ -64,6 +64,20 @@ func Statistics(w io.Writer, l []control.Statistic) {
 	}
 }
 
+// QPStatistics prints what `rdma statistic qp show` prints: one line for each queue pair. What was not counted is
+// left out, for a line is long enough.
+func QPStatistics(w io.Writer, l []control.Statistic) {
+	for _, s := range l {
+		fmt.Fprintf(w, "link %s/%d lqpn %d type %s", s.Name, s.Port, s.LQPN, s.Type)
+		for _, v := range s.Counters {
+			if v.Value > 0 {
+				fmt.Fprintf(w, " %s %d", v.Name, v.Value)
+			}
+		}
+		fmt.Fprintln(w)
+	}
+}
+
 // QPs prints what `rdma resource show qp` prints.
 func QPs(w io.Writer, l []control.QP) {
 	for _, q := range l {

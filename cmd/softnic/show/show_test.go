@@ -27,6 +27,9 @@ func TestShow(t *testing.T) {
 	Statistics(&b, []control.Statistic{{Name: "rxe_softnic0", Port: 1, Counters: []stats.Value{
 		{Name: "sent_pkts", Value: 5}, {Name: "rcvd_pkts"}, {Name: "drop_no-qp", Value: 3}, {Name: "drop_icrc"},
 	}}})
+	QPStatistics(&b, []control.Statistic{{Name: "rxe_softnic0", Port: 1, LQPN: 17, Type: "RC", Counters: []stats.Value{
+		{Name: "sent_pkts", Value: 5}, {Name: "rcvd_pkts"}, {Name: "drop_pkey", Value: 3}, {Name: "drop_qkey"},
+	}}})
 	QPs(&b, []control.QP{
 		{Name: "rxe_softnic0", Port: 1, LQPN: 17, RQPN: 18, Type: "RC", State: "RTS", PID: 42, Comm: "softnic"},
 		{Name: "rxe_softnic0", Port: 1, LQPN: 19, Type: "UD", State: "RESET", PID: 42, Comm: "softnic"},
@@ -43,6 +46,7 @@ link rxe_softnic1/1 state DOWN physical_state DISABLED
     on memory mtu 0 active_mtu 0 mac  ip_id 
     dropped none
 link rxe_softnic0/1 sent_pkts 5 rcvd_pkts 0 drop_no-qp 3
+link rxe_softnic0/1 lqpn 17 type RC sent_pkts 5 drop_pkey 3
 link rxe_softnic0/1 lqpn 17 rqpn 18 type RC state RTS pid 42 comm softnic
 link rxe_softnic0/1 lqpn 19 type UD state RESET pid 42 comm softnic
 `
