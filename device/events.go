@@ -138,6 +138,7 @@ const (
 	EventDeviceFatal EventType = 8  // the link has failed for good: nothing is received, the port is down, and no event comes after it
 	EventPortActive  EventType = 9  // the link has come up
 	EventPortErr     EventType = 10 // the link has gone down
+	EventSRQErr      EventType = 14 // a receive in the memory that a program shares is malformed; once for a queue
 	EventSRQLimit    EventType = 15
 	EventLastWQE     EventType = 16
 	EventGIDChange   EventType = 18 // the GID table is another; one for each change, of one entry or several
@@ -147,7 +148,7 @@ var eventNames = map[EventType]string{
 	EventCQErr: "IBV_EVENT_CQ_ERR", EventQPFatal: "IBV_EVENT_QP_FATAL", EventQPReqErr: "IBV_EVENT_QP_REQ_ERR",
 	EventQPAccessErr: "IBV_EVENT_QP_ACCESS_ERR", EventCommEst: "IBV_EVENT_COMM_EST", EventSQDrained: "IBV_EVENT_SQ_DRAINED", EventDeviceFatal: "IBV_EVENT_DEVICE_FATAL",
 	EventPortActive: "IBV_EVENT_PORT_ACTIVE", EventPortErr: "IBV_EVENT_PORT_ERR", EventGIDChange: "IBV_EVENT_GID_CHANGE",
-	EventSRQLimit: "IBV_EVENT_SRQ_LIMIT_REACHED", EventLastWQE: "IBV_EVENT_QP_LAST_WQE_REACHED",
+	EventSRQErr: "IBV_EVENT_SRQ_ERR", EventSRQLimit: "IBV_EVENT_SRQ_LIMIT_REACHED", EventLastWQE: "IBV_EVENT_QP_LAST_WQE_REACHED",
 }
 
 // String returns the verbs name.

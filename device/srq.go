@@ -27,6 +27,9 @@ type SRQInit struct {
 type SharedRing interface {
 	RecvRing
 	Len() int
+	// Malformed reports whether the receive fetched last cannot be what the program meant. Whoever has
+	// taken it fails with it, and the queue raises EventSRQErr, once.
+	Malformed() bool
 }
 
 // SRQ is a shared receive queue: receives for any message of the queue pairs that were created
@@ -44,7 +47,8 @@ type SRQ struct {
 	ring  recvRing
 	n     int // receives in ring
 	limit int
-	holds int // XRC: receives that targets have taken and not completed
+	holds int  // XRC: receives that targets have taken and not completed
+	bad   bool // EventSRQErr was raised
 	dead  bool
 }
 
@@ -215,6 +219,10 @@ func (s *SRQ) Fetch(wr *RecvWR) bool {
 	if r := s.init.Ring; r != nil {
 		if ok = r.Fetch(wr); ok {
 			r.Retire(1)
+			if !s.bad && r.Malformed() {
+				s.bad = true
+				s.ctx.raise(AsyncEvent{Type: EventSRQErr, SRQ: s}, nil)
+			}
 		}
 		left = r.Len()
 	} else {

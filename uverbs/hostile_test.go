@@ -142,3 +142,50 @@ func TestSharedReceives(t *testing.T) {
 		t.Fatal(n)
 	}
 }
+
+// A receive with more entries than fit fails whoever takes it, and the shared queue says that it is not well, once. The good
+// ones in it are as good as before.
+func TestMalformedSharedReceive(t *testing.T) {
+	d := newDaemon(t)
+	peer := [3]*side{}
+	p := d.open(how{})
+	pd, c := p.pd(), p.cq(64, nil)
+	s := p.srq(pd, 7, 2)
+	for i := range peer {
+		peer[i] = newSide(d.open(how{}), device.RC, page)
+		r := p.do(legacy(cmdCreateQP, qpCommand(pd, users.Add(16), qpInit{typ: device.RC, scq: c, rcq: c, send: 3, sigAll: true}).
+			put("is_srq", 1).put("srq_handle", uint64(s.handle)), qpRoom))
+		v := view("ib_uverbs_create_qp_resp", r.b)
+		connect(&qp_{p: p, handle: uint32(v.get("qp_handle")), num: uint32(v.get("qpn"))}, peer[i].q)
+	}
+	buf := p.alloc(page)
+	m := p.mr(pd, buf, allAccess)
+	for id, entries := range []uint64{4, 1, 1<<32 - 1} {
+		if !s.q.push(func(b []byte) {
+			view("rxe_recv_wqe", b).put("wr_id", uint64(id)).put("dma.num_sge", entries)
+			putSGE(b[at("rxe_recv_wqe.dma.sge").off:], sges(sge(buf, m)))
+		}) {
+			t.Fatal("full")
+		}
+	}
+	for i, want := range []struct {
+		got, sent device.Status
+		events    []device.EventType // 14 SRQ_ERR, 16 QP_LAST_WQE_REACHED
+	}{
+		{device.StatusLocalProtection, device.StatusRemoteOp, []device.EventType{14, 16}},
+		{device.StatusSuccess, device.StatusSuccess, nil},
+		{device.StatusLocalProtection, device.StatusRemoteOp, []device.EventType{16}},
+	} {
+		peer[i].q.post(request_{id: 9, op: device.OpSend, inline: []byte{1, 2, 3}})
+		peer[i].c.expect(9, want.sent)
+		c.expect(uint64(i), want.got)
+		for _, e := range want.events {
+			if of, typ := p.asyncEvent(); typ != e || typ == 14 && of != s.user {
+				t.Errorf("receive %d: event %v of 0x%x, want %v", i, typ, of, e)
+			}
+		}
+	}
+	if !quiet(p.async) {
+		t.Error("another event")
+	}
+}

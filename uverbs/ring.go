@@ -265,7 +265,8 @@ func appendSGE(l []device.SGE, b []byte, n int) []device.SGE {
 // recvRing is a receive queue in shared memory.
 type recvRing struct {
 	consumer
-	maxSGE int
+	maxSGE    int
+	malformed bool // what was fetched last
 }
 
 var _ device.SharedRing = (*recvRing)(nil)
@@ -280,24 +281,28 @@ func (r *recvRing) Fetch(wr *device.RecvWR) bool {
 	if b == nil {
 		return false
 	}
-	decodeRecv(b, wr, r.maxSGE)
+	r.malformed = !decodeRecv(b, wr, r.maxSGE)
 	return true
 }
+
+// Malformed implements device.SharedRing.
+func (r *recvRing) Malformed() bool { return r.malformed }
 
 // Len implements device.SharedRing.
 func (r *recvRing) Len() int { return int((r.load(ringProducer) - r.fetched) & r.mask) }
 
 // decodeRecv reads a receive (struct rxe_recv_wqe). One that has more entries than a
-// slot holds gets an entry that no key matches, so that it fails when it is used.
-func decodeRecv(b []byte, wr *device.RecvWR, maxSGE int) {
+// slot holds gets an entry that no key matches, so that it fails when it is used; the result is false.
+func decodeRecv(b []byte, wr *device.RecvWR, maxSGE int) bool {
 	le := binary.LittleEndian
 	wr.ID, wr.SGE = le.Uint64(b[wqeID:]), wr.SGE[:0]
 	n := le.Uint32(b[recvNumSGE:])
 	if uint64(n) > uint64(maxSGE) {
 		wr.SGE = append(wr.SGE, device.SGE{Length: ^uint32(0)})
-		return
+		return false
 	}
 	wr.SGE = appendSGE(wr.SGE, b[recvWQELen:], int(n))
+	return true
 }
 
 // cqRing is a completion queue in shared memory.

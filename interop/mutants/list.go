@@ -367,6 +367,8 @@ var mutants = []mutant{
 
 	// Shared receive queues.
 	{name: "the limit is one shot", file: srq, old: "s.limit = 0 // one shot", new: "_ = s", tests: "TestSRQLimit"},
+	{name: "a malformed shared receive is told", file: srq, old: "if !s.bad && r.Malformed() {", new: "if false {", tests: "TestMalformedSharedReceive", packages: "./uverbs"},
+	{name: "a malformed shared receive is told once", file: srq, old: "\t\t\t\ts.bad = true\n", new: "", tests: "TestMalformedSharedReceive", packages: "./uverbs"},
 	{name: "fewer than the limit", file: srq, old: "reached := ok && left < s.limit", new: "reached := ok && left <= s.limit", tests: "TestSRQLimit"},
 	{name: "no limit event without a receive", file: srq, old: "reached := ok && left < s.limit", new: "reached := left < s.limit", tests: "TestSRQLimit"},
 	{name: "last WQE once", file: "device/run.go", old: "q.attr.State == StateErr && !q.lastWQE {", new: "q.attr.State == StateErr {", tests: "TestCase29"},
