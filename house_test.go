@@ -2,9 +2,13 @@ package softnic_test
 
 import (
 	"encoding/json"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -141,4 +145,94 @@ func TestEveryPackageHasADoc(t *testing.T) {
 			}
 		}
 	}
+}
+
+// manuals are the packages whose exported names a program meets: each has a comment, fields and constants too.
+var manuals = []string{"device", "link", "stats", "transport", "tap", "clock"}
+
+func TestExportedNamesHaveComments(t *testing.T) {
+	for _, p := range packages(t) {
+		if !under(p.ImportPath, manuals...) {
+			continue
+		}
+		for _, name := range p.GoFiles {
+			fset := token.NewFileSet()
+			f, err := parser.ParseFile(fset, filepath.Join(p.Dir, name), nil, parser.ParseComments)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, d := range f.Decls {
+				for _, n := range uncommented(d) {
+					t.Errorf("%s/%s: %s has no comment", p.ImportPath, name, n)
+				}
+			}
+		}
+	}
+}
+
+// uncommented lists the exported names of a declaration that no comment is about. One on a group of constants is about all of
+// them; one on a type or a field about what it names, too.
+func uncommented(d ast.Decl) (l []string) {
+	switch d := d.(type) {
+	case *ast.FuncDecl:
+		if d.Name.IsExported() && d.Doc == nil && (d.Recv == nil || ast.IsExported(receiver(d.Recv.List[0].Type))) {
+			l = append(l, d.Name.Name)
+		}
+	case *ast.GenDecl:
+		for _, s := range d.Specs {
+			switch s := s.(type) {
+			case *ast.ValueSpec:
+				for _, n := range s.Names {
+					if n.IsExported() && d.Doc == nil && s.Doc == nil && s.Comment == nil {
+						l = append(l, n.Name)
+					}
+				}
+			case *ast.TypeSpec:
+				if !s.Name.IsExported() {
+					continue
+				}
+				if d.Doc == nil && s.Doc == nil {
+					l = append(l, s.Name.Name)
+				}
+				l = append(l, uncommentedMembers(s, d.Doc.Text()+s.Doc.Text())...)
+			}
+		}
+	}
+	return l
+}
+
+func uncommentedMembers(s *ast.TypeSpec, said string) (l []string) {
+	var fields *ast.FieldList
+	switch x := s.Type.(type) {
+	case *ast.StructType:
+		fields = x.Fields
+	case *ast.InterfaceType:
+		fields = x.Methods
+	default:
+		return nil
+	}
+	for _, f := range fields.List {
+		said += " " + f.Doc.Text() + f.Comment.Text()
+	}
+	for _, f := range fields.List {
+		for _, n := range f.Names {
+			if n.IsExported() && f.Doc == nil && f.Comment == nil && !regexp.MustCompile(`\b`+n.Name+`\b`).MatchString(said) {
+				l = append(l, s.Name.Name+"."+n.Name)
+			}
+		}
+	}
+	return l
+}
+
+// receiver returns the name of a method's type.
+func receiver(e ast.Expr) string {
+	switch e := e.(type) {
+	case *ast.StarExpr:
+		return receiver(e.X)
+	case *ast.IndexExpr:
+		return receiver(e.X)
+	case *ast.Ident:
+		return e.Name
+	}
+	return ""
 }

@@ -17,7 +17,7 @@ import (
 
 // Options of a device. The zero value is a device for production.
 type Options struct {
-	Name         string           // "" means rxe_softnic0; the stock verbs provider matches the prefix rxe
+	Name         string           // for people and tools; "" means rxe_softnic0: the stock verbs provider matches the prefix rxe
 	Clock        clock.Clock      // nil: the machine's
 	Rand         io.Reader        // keys, queue pair numbers, PSNs; nil: crypto/rand
 	Logger       *slog.Logger     // nil: silent; it is called with locks held and must not call the device
@@ -30,7 +30,7 @@ type Options struct {
 	Link         link.PortOptions // impairment and capture; its Clock, Logger and Inline are set by Open
 }
 
-// Device is an RDMA adapter with one port.
+// Device is an RDMA adapter with one port: what ibv_get_device_list lists. Open makes it.
 type Device struct {
 	name     string
 	opts     Options
@@ -80,7 +80,8 @@ type Device struct {
 const rxBatch = 64
 
 // Open starts a device on a link endpoint. The device owns the endpoint from
-// then on and closes it. EINVAL: a profile that does not exist, a link MTU too small for packets of 256 bytes, a bad P_Key table.
+// then on and closes it; where Open fails the endpoint is still the caller's. EINVAL: a profile that does not exist, a link MTU too small
+// for packets of 256 bytes (below 336), a bad P_Key table (see ParsePKeys).
 func Open(ep link.Endpoint, o Options) (*Device, error) {
 	if o.Name == "" {
 		o.Name = "rxe_softnic0"
@@ -160,17 +161,17 @@ func (d *Device) now() transport.Time {
 
 func duration(t transport.Time) time.Duration { return time.Duration(t) }
 
-// Name returns the device name.
+// Name returns Options.Name, or what that means.
 func (d *Device) Name() string { return d.name }
 
 // Port returns the device's port to the link, for impairment and capture at run time.
 func (d *Device) Port() *link.Port { return d.port }
 
-// Counters returns the device's counters.
+// Counters returns the device's counters, which go on counting. Drops is by wire.Fault.
 func (d *Device) Counters() *stats.Device { return &d.counters }
 
-// Statistics lists all counters by name, those of the link behind those of the
-// device.
+// Statistics lists all counters by name, in a fixed order, those of the link behind those of the
+// device. A packet that was not taken is counted once, as drop_ and its reason.
 func (d *Device) Statistics() []stats.Value {
 	v := d.counters.Values(func(i int) string {
 		if i == int(wire.OK) {
@@ -181,7 +182,7 @@ func (d *Device) Statistics() []stats.Value {
 	return append(v, d.port.Counters()...)
 }
 
-// Query describes the device (ibv_query_device).
+// Query describes the device (ibv_query_device). It does not fail, also not when the device is closed.
 func (d *Device) Query() Attr {
 	return Attr{
 		Name: d.name, NodeGUID: nodeGUID(d.port.Info().MAC), VendorID: 0xFFFFFF, Ports: 1,
@@ -265,7 +266,8 @@ func (d *Device) send(pkts []*wire.Packet) {
 }
 
 // Close closes the link and all contexts, and waits until nothing runs. It waits for
-// handlers too, so that it must not be called from one.
+// handlers too, so that it must not be called from one. The error is that of closing the endpoint. A second call returns nil at
+// once, perhaps before the first one has ended.
 func (d *Device) Close() error {
 	d.mu.Lock()
 	if d.closed {
@@ -289,7 +291,8 @@ func (d *Device) Close() error {
 	return nil
 }
 
-// QPInfo describes a queue pair for tools.
+// QPInfo describes a queue pair for tools: its number QPN, 24 bits, Type and State in words (QPType.String, State.String), DestQPN, the
+// peer's number of a connection, 0 before it has one, and the Owner of its context.
 type QPInfo struct {
 	QPN     uint32 `json:"lqpn"`
 	Type    string `json:"type"`
@@ -310,7 +313,7 @@ func (d *Device) allQPs() []*QP {
 	return l
 }
 
-// QPs lists the queue pairs of the device, in no order.
+// QPs lists the queue pairs of the device, those of all contexts, in no order.
 func (d *Device) QPs() []QPInfo {
 	l := d.allQPs()
 	out := make([]QPInfo, 0, len(l))
@@ -322,5 +325,5 @@ func (d *Device) QPs() []QPInfo {
 	return out
 }
 
-// String returns the device name and its link.
+// String returns the device name and its link, for people: "rxe_softnic0 on udp 127.0.0.1:4791".
 func (d *Device) String() string { return d.name + " on " + d.port.Info().Name }
