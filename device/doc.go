@@ -102,6 +102,21 @@
 // Under testing/synctest a device is idle when all its goroutines wait, so that timers run in fake time. A device with
 // [Options].Stepped has no goroutines at all: [Device.Step] does what is due.
 //
+// # In tests
+//
+// Two devices on a link/pipe, inside testing/synctest, are a network under fake time, with losses by rule (link/impair):
+// TestExampleTwoNICs in example_synctest_test.go is made to be copied.
+//
+//	synctest.Test(t, func(t *testing.T) {
+//		x, y := pipe.New(pipe.Config{Addrs: ...}, pipe.Config{Addrs: ...})
+//		loss, err := impair.New("tx opcode=SEND_ONLY count=1 drop")
+//		a, err := device.Open(x, device.Options{Link: link.PortOptions{Impair: loss}})
+//		b, err := device.Open(y, device.Options{})
+//		defer a.Close() // in the bubble
+//		defer b.Close()
+//		...
+//	})
+//
 // # Errors
 //
 // An error of a method of Device or of its objects is an [*OpError]: one line that says which verb, on which object, why. [ErrnoOf] finds

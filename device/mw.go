@@ -21,7 +21,7 @@ const (
 
 // MW is a memory window (ibv_mw): a key for a part of a region, given and taken away by work requests
 // (OpBindMW, OpLocalInv). A bind needs a region with MWBind, of the queue pair's domain, and a range in it; a window that can
-// be written to needs one with LocalWrite. What is not possible completes with StatusMWBind (kernel, rxe_mw.c has the rules). BindWR says what
+// be written to needs one with LocalWrite. What is not possible completes with StatusMWBind (roce.md B.14). BindWR says what
 // to give. Peers alone use a window: it has no L_Key.
 type MW struct {
 	pd   *PD

@@ -11,7 +11,7 @@ var errNoRequest = because(EINVAL, "there is no work request")
 // PostSend adds a send work request (ibv_post_send). The request and its lists, inline data too,
 // are copied; the data is read until the completion. ENOMEM: Cap.SendWR requests have not ended. EINVAL: the state is below RTS, an operation that the
 // service does not have, more entries than Cap.SendSGE, more inline data than Cap.Inline, more than MaxMessage bytes, an atomic or ATOMIC WRITE of
-// other than 8 bytes, a READ or atomic where MaxRdAtomic is 0, an address handle that is missing, destroyed or of another PD, nil, queues that are
+// other than 8 bytes, a READ, atomic or FLUSH where MaxRdAtomic is 0, a READ of more than 2^23-1 packets, an address handle that is missing, destroyed or of another PD, nil, queues that are
 // rings, a queue pair that is destroyed. In SQD requests wait, in SQE and ERR they are flushed. A bad key is no error here but a completion.
 func (q *QP) PostSend(wr *SendWR) error { return q.PostSendList(wr) }
 

@@ -10,7 +10,8 @@ import (
 // Step runs a stepped device at the point in time now: it takes in what the
 // link has, fires the timers that are due, runs handlers, and goes on until nothing is left
 // to do. It returns when it must be called next even if nothing arrives; ok is
-// false if never. What is in flight on the link is something that arrives: a link with latency has to be asked for itself.
+// false if never. A packet that is
+// on the link is something that arrives: the link knows of it (pipe.End.Next).
 //
 // Calls of other methods between two steps act at the time of the last one; now does not go back. It is for a device with
 // Options.Stepped alone, and for one goroutine at a time.
