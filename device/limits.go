@@ -31,31 +31,31 @@ const (
 // MaskedAtomicCap on its options; the rest is the same for all, and what begins with Max is the constant of that name where there is one.
 type Attr struct {
 	Name         string `json:"name"`
-	NodeGUID     uint64 `json:"node_guid"`     // EUI-64 of the MAC of the link; the sys_image_guid too
-	FWVersion    string `json:"fw_ver"`        // empty
-	VendorID     uint32 `json:"vendor_id"`     // 0xffffff, as rxe's
-	Ports        int    `json:"phys_port_cnt"` // 1
-	MaxQP        int    `json:"max_qp"`
+	NodeGUID     uint64 `json:"node_guid"`       // EUI-64 of the MAC of the link; the sys_image_guid too
+	FWVersion    string `json:"fw_ver"`          // empty
+	VendorID     uint32 `json:"vendor_id"`       // 0xffffff, as rxe's
+	Ports        int    `json:"phys_port_cnt"`   // 1
+	MaxQP        int    `json:"max_qp"`          // queue pairs
 	MaxQPWR      int    `json:"max_qp_wr"`       // of one queue
 	MaxSGE       int    `json:"max_sge"`         // of one request; of READs too
 	MaxInline    int    `json:"max_inline_data"` // bytes; ibv_query_device has not this one
-	MaxCQ        int    `json:"max_cq"`
-	MaxCQE       int    `json:"max_cqe"`
-	MaxMR        int    `json:"max_mr"`
-	MaxMW        int    `json:"max_mw"`
-	MaxPD        int    `json:"max_pd"`
-	MaxXRCD      int    `json:"max_xrcd"` // nor this one
-	MaxAH        int    `json:"max_ah"`
+	MaxCQ        int    `json:"max_cq"`          // completion queues
+	MaxCQE       int    `json:"max_cqe"`         // completions of one
+	MaxMR        int    `json:"max_mr"`          // regions, FastMR too
+	MaxMW        int    `json:"max_mw"`          // memory windows
+	MaxPD        int    `json:"max_pd"`          // protection domains
+	MaxXRCD      int    `json:"max_xrcd"`        // nor this one
+	MaxAH        int    `json:"max_ah"`          // address handles
 	MaxPKeys     int    `json:"max_pkeys"`       // of a table; PortAttr.PKeys says how many there are
 	MaxRawEthyQP int    `json:"max_raw_ethy_qp"` // MaxRawQP; 0 on a link without Ethernet
 
-	MaxMcastGrp   int `json:"max_mcast_grp"`
+	MaxMcastGrp   int `json:"max_mcast_grp"`             // groups that the device listens to
 	MaxMcastQP    int `json:"max_mcast_qp_attach"`       // of a group
 	MaxMcastTotal int `json:"max_total_mcast_qp_attach"` // of all groups
 
-	MaxSRQ     int    `json:"max_srq"`
-	MaxSRQWR   int    `json:"max_srq_wr"`
-	MaxSRQSGE  int    `json:"max_srq_sge"`
+	MaxSRQ     int    `json:"max_srq"`             // shared receive queues
+	MaxSRQWR   int    `json:"max_srq_wr"`          // receives of one
+	MaxSRQSGE  int    `json:"max_srq_sge"`         // entries of a receive of one
 	MaxRdAtom  int    `json:"max_qp_rd_atom"`      // MaxRdAtomic, as responder
 	MaxInitRd  int    `json:"max_qp_init_rd_atom"` // MaxRdAtomic, as initiator
 	MaxMRSize  uint64 `json:"max_mr_size"`         // bytes: 2^64-1, no limit

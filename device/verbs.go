@@ -58,8 +58,8 @@ const (
 	RemoteAtomic    = transport.RemoteAtomic          // peers may use atomics; needs LocalWrite
 	MWBind          = transport.MWBind                // windows may be bound to the region
 	ZeroBased       = transport.ZeroBased             // addresses in it count from 0
-	FlushGlobal     = transport.FlushGlobalAccess     // peers may FLUSH with type FlushGlobal
-	FlushPersistent = transport.FlushPersistentAccess // and with type FlushPersistent; for memory that persists, see MapFile
+	FlushGlobal     = transport.FlushGlobalAccess     // peers may FLUSH with transport.FlushGlobal
+	FlushPersistent = transport.FlushPersistentAccess // and with transport.FlushPersistent; for memory that persists, see MapFile
 )
 
 // Queue pair states; values as enum ibv_qp_state. QP.Modify says how to go from one to another.

@@ -78,12 +78,12 @@ type Frame struct {
 
 // Packet is one received packet, raw.
 type Packet struct {
-	Frame   []byte    // whole, from Ethernet (Info.Ethernet) or from IP on; nil when Net and IB are given
-	Net, IB []byte    // rebuilt IP and UDP header and the UDP payload, from links that do not see the IP header
-	When    time.Time // arrival
-	View    wire.View // filled by Port.Parse
-	Fault   wire.Fault
-	Other   bool // what a Diverter brings in; Parse gives it NotRoCE and does not look at it
+	Frame   []byte     // whole, from Ethernet (Info.Ethernet) or from IP on; nil when Net and IB are given
+	Net, IB []byte     // rebuilt IP and UDP header and the UDP payload, from links that do not see the IP header
+	When    time.Time  // arrival
+	View    wire.View  // filled by Port.Parse
+	Fault   wire.Fault // why it is not taken; OK: nothing against it so far
+	Other   bool       // what a Diverter brings in; Parse gives it NotRoCE and does not look at it
 
 	passed bool   // receive impairment has been applied
 	note   string // impairment rule that touched it

@@ -14,28 +14,35 @@ type Counter struct{ v atomic.Uint64 }
 // Inc adds one.
 func (c *Counter) Inc() { c.v.Add(1) }
 
-// Add adds n.
+// Add adds n, which is not below 0.
 func (c *Counter) Add(n int) { c.v.Add(uint64(n)) }
 
 // Load returns the value.
 func (c *Counter) Load() uint64 { return c.v.Load() }
 
-// Value is a named reading.
+// Value is a named reading: Name is that of a counter, with words in lower case and underlines between them.
 type Value struct {
 	Name  string `json:"name"`
 	Value uint64 `json:"value"`
 }
 
-// Device holds the counters of a device and its port.
+// Device holds the counters of a device and its port. The zero value is ready, but for Drops. RoCE packets are counted unless the comment
+// says otherwise.
 type Device struct {
-	// as rdma_rxe names them
+	// As rdma_rxe names them (rxe_hw_counters.c). SentPkts and RcvdPkts: all, acknowledgements and what is dropped too.
+	// DuplicateRequest: requests that were executed before. OutOfSeqRequest: NAKs that were sent for a gap.
+	// RcvdRNRErr, SendRNRErr: RNR NAKs. RcvdSeqErr: NAKs for a gap. RetryExceededErr, RetryRNRExceededErr: requests given up.
+	// CompleterRetryErr: times that a requester went back. SendErr: bursts that the link did not take. LinkDowned: times that the
+	// port went down. RDMASends, RDMARecvs: SENDs that completed, and receives that were filled or used up, without errors.
 	SentPkts, RcvdPkts                     Counter
 	DuplicateRequest, OutOfSeqRequest      Counter
 	RcvdRNRErr, SendRNRErr, RcvdSeqErr     Counter
 	RetryExceededErr, RetryRNRExceededErr  Counter
 	CompleterRetryErr, SendErr, LinkDowned Counter
 	RDMASends, RDMARecvs                   Counter
-	// as mlx5 names them
+	// As mlx5 names them. LocalAckTimeoutErr: times that the ACK timer ran out. RNRNakRetryErr: RNR NAKs that were waited for.
+	// RxReadRequests, RxWriteRequests, RxAtomicRequests: requests that were executed, not their packets. ReqCqeError, RespCqeError:
+	// completions of sends and of receives with a status other than success and flush.
 	PacketSeqErr, ImpliedNakSeqErr     Counter // NAKs and gaps seen by the requester
 	LocalAckTimeoutErr, RNRNakRetryErr Counter
 	OutOfBuffer                        Counter // requests that found no receive
@@ -54,11 +61,10 @@ type Device struct {
 	MadAnswered          Counter // performance management that the device itself answered
 	MadDropped           Counter // and did not: too many, or nobody could get the answer
 
-	Drops []Counter // by reason; the owner names them
+	Drops []Counter // packets that were not taken, by reason; the owner makes and names them
 }
 
-// Values lists the counters in a fixed order, drops named by name as
-// "drop_<name>".
+// Values lists the counters in a fixed order, drops as "drop_" and what dropName says of the reason; one that it calls "" is left out.
 func (d *Device) Values(dropName func(i int) string) []Value {
 	v := []Value{
 		{"sent_pkts", d.SentPkts.Load()}, {"rcvd_pkts", d.RcvdPkts.Load()},
