@@ -57,8 +57,8 @@ func (g *groups) has(a netip.Addr) bool {
 
 // Join makes the device a listener of a multicast group: packets to it are received from the
 // link, and what the device itself sends to the group goes to the loop as well as to the wire. It
-// does nothing if the group has been joined. It fails for what is no group, with errors.ErrUnsupported in the error where the link has no
-// multicast, and with what the host says against it.
+// does nothing if the group has been joined. It fails for what is no group, with errors.ErrUnsupported where
+// the link cannot receive groups on this system (link/udp), and with what the host says against it.
 func (p *Port) Join(group netip.Addr) error {
 	if !group.IsMulticast() || group.Is4In6() || group.Zone() != "" {
 		return fmt.Errorf("%v is no multicast group", group)
