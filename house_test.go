@@ -236,3 +236,45 @@ func receiver(e ast.Expr) string {
 	}
 	return ""
 }
+
+// TestREADMECompiles builds the Go of the README, with what it takes for granted as parameters.
+func TestREADMECompiles(t *testing.T) {
+	b, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, code, ok := strings.Cut(string(b), "```go\n")
+	code, _, end := strings.Cut(code, "```")
+	if !ok || !end {
+		t.Fatal("README.md has no Go")
+	}
+	src := `package snippet
+
+import (
+	"context"
+
+	"github.com/softnic/softnic/device"
+	"github.com/softnic/softnic/link"
+)
+
+func snippet(endpoint link.Endpoint, buf []byte, psn uint32, remote device.Remote, va uint64, rkey uint32, wc []device.WC) (any, error) {
+	_ = context.Background
+` + code + "\n\treturn n, err\n}\n"
+	file := filepath.Join(t.TempDir(), "snippet.go")
+	here, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	overlay, err := json.Marshal(map[string]any{"Replace": map[string]string{filepath.Join(here, "snippet", "snippet.go"): file}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string][]byte{file: []byte(src), file + ".json": overlay} {
+		if err := os.WriteFile(name, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if out, err := exec.Command("go", "build", "-overlay", file+".json", "./snippet").CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s\n%s", err, out, src)
+	}
+}
