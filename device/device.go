@@ -18,8 +18,8 @@ import (
 // Options of a device. The zero value is a device for production.
 type Options struct {
 	Name         string           // for people and tools; "" means rxe_softnic0: the stock verbs provider matches the prefix rxe
-	Clock        clock.Clock      // nil: the machine's
-	Rand         io.Reader        // keys, queue pair numbers, PSNs; nil: crypto/rand
+	Clock        clock.Clock      // nil: the machine's; of a stepped device it says when it begins, and no more
+	Rand         io.Reader        // keys, queue pair numbers, PSNs; nil, and when it fails: crypto/rand
 	Logger       *slog.Logger     // nil: silent; it is called with locks held and must not call the device
 	Stepped      bool             // no goroutines: the program calls Step
 	PlainAtomics bool             // no masked atomics, for which there is no standard wire form; see Attr.MaskedAtomicCap

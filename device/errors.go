@@ -12,7 +12,7 @@ type Errno int
 // programs, which package uverbs has.
 const (
 	EPERM      Errno = 1
-	EIO        Errno = 5 // the context is closed, or the link failed
+	EIO        Errno = 5 // the context is closed, what was waited for is destroyed, or the link failed
 	EAGAIN     Errno = 11
 	ENOMEM     Errno = 12 // a queue is full, or a limit of multicast is reached
 	EFAULT     Errno = 14

@@ -10,7 +10,8 @@ import (
 
 // FastMR is a memory region whose memory is given and taken away by work requests (OpRegMR;
 // OpLocalInv, or the peer's SEND with invalidate), as ib_alloc_mr makes them. L_Key and R_Key
-// are one. RegWR says what to give.
+// are one. transport.RegWR says
+// what to give.
 type FastMR struct {
 	pd  *PD
 	max uint64
@@ -45,7 +46,8 @@ func (pd *PD) AllocMR(max uint64) (*FastMR, error) {
 	return f, nil
 }
 
-// LKey returns the key for local work requests as it is now: RegWR.NewKey of the last OpRegMR that was executed.
+// LKey returns the key for local work requests as it is now: NewKey of the last OpRegMR that was executed, before it a
+// random one.
 func (f *FastMR) LKey() uint32 { return f.key.Load() }
 
 // RKey returns the key for the peer as it is now, which is LKey.

@@ -12,7 +12,7 @@ const (
 	MaxQP       = 1048560 // queue pairs
 	MaxQPWR     = 1048576 // work requests of a send or receive queue
 	MaxSGE      = 32      // entries of one work request
-	MaxCQ       = 1048576 // completion queues; as many channels can there be
+	MaxCQ       = 1048576 // completion queues, and as many channels
 	MaxCQE      = 32767   // completions of a queue
 	MaxMR       = 524287  // regions, FastMR too
 	MaxMW       = 524287  // memory windows

@@ -51,7 +51,7 @@ type goMemory struct {
 	base uint64
 }
 
-// NewMemory returns b as Memory, for PD.RegMemory, MR.Rereg and RegWR. Its first address is AddrOf(b). Atomics on it are atomic with
+// NewMemory returns b as Memory, for PD.RegMemory, MR.Rereg and transport.RegWR. Its first address is AddrOf(b). Atomics on it are atomic with
 // sync/atomic on the same 8 aligned bytes.
 func NewMemory(b []byte) Memory { return &goMemory{b, addrOf(b)} }
 

@@ -12,7 +12,7 @@ type MWType int
 
 // The types. A window of type 1 is good for every queue pair of its domain; one of type 2 for
 // the queue pair that bound it alone, and of these the domain of 2A is not compared with that of
-// the queue pair.
+// the queue pair. One of type 1 is bound anew, also to nothing; one of type 2 has to be invalidated before it is bound again.
 const (
 	MW1  MWType = 1
 	MW2B MWType = 2
@@ -21,8 +21,8 @@ const (
 
 // MW is a memory window (ibv_mw): a key for a part of a region, given and taken away by work requests
 // (OpBindMW, OpLocalInv). A bind needs a region with MWBind, of the queue pair's domain, and a range in it; a window that can
-// be written to needs one with LocalWrite. What is not possible completes with StatusMWBind (roce.md B.14). BindWR says what
-// to give. Peers alone use a window: it has no L_Key.
+// be written to needs one with LocalWrite. What is not possible completes with StatusMWBind (roce.md B.14). transport.BindWR says
+// what to give. Peers alone use a window: it has no L_Key.
 type MW struct {
 	pd   *PD
 	typ  MWType
@@ -56,7 +56,7 @@ func (pd *PD) AllocMW(t MWType) (*MW, error) {
 	return w, nil
 }
 
-// RKey returns the window's key as it is now; a bind that has completed has changed it to BindWR.NewKey. It is good while the window is bound.
+// RKey returns the window's key as it is now; a bind that has completed has changed it to transport.BindWR.NewKey. It is good while the window is bound.
 func (w *MW) RKey() uint32 { return w.rkey.Load() }
 
 // Type returns the window's type.

@@ -139,8 +139,8 @@ func (s *SRQ) SetLimit(n int) error {
 	return nil
 }
 
-// Resize changes how many receives the queue holds, at least those that it does and not less than its limit (ibv_modify_srq).
-// EINVAL: other values, 1 ... MaxSRQWR, a queue with a Ring, or one that is destroyed.
+// Resize changes how many receives the queue holds: 1 ... MaxSRQWR, at least those that it does and not less than its limit
+// (ibv_modify_srq). EINVAL: other values, a queue with a Ring, or one that is destroyed.
 func (s *SRQ) Resize(maxWR int) error {
 	return s.resize(maxWR, func() error {
 		if s.init.Ring != nil {

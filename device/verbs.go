@@ -4,13 +4,14 @@ import (
 	"github.com/softnic/softnic/transport"
 )
 
-// The types that engines and programs share; package transport has their fields and methods.
+// The types that engines and programs share; package transport has their fields and methods (go doc ./transport SendWR), and more of
+// their kind: FlushType and FlushLevel, BindWR, RegWR.
 type (
 	SendWR    = transport.SendWR    // a send work request (ibv_send_wr); the zero value is a WRITE of nothing
 	RecvWR    = transport.RecvWR    // a receive work request (ibv_recv_wr); the zero value takes a message of no bytes
 	SGE       = transport.SGE       // an entry of a gather or scatter list (ibv_sge), see MR.SGE
 	WC        = transport.WC        // a work completion (ibv_wc)
-	Status    = transport.Status    // how a request ended; an error where it is not StatusSuccess, which is 0
+	Status    = transport.Status    // how a request ended; 0 is StatusSuccess. WC.Err makes an error of the others
 	WROp      = transport.WROp      // what a send request asks for; 0 is OpWrite
 	WCOp      = transport.WCOp      // what has completed
 	WCFlags   = transport.WCFlags   // which fields of a WC mean something
