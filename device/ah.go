@@ -38,9 +38,9 @@ func (a *AH) acquire() bool {
 	}
 }
 
-// CreateAH makes an address handle (ibv_create_ah). EINVAL: a destination of the other IP version than the source address, no destination, an
-// empty entry of the GID table, a value out of its range, more than MaxAH on the device. Nobody is asked for the Ethernet address of the
-// destination: that is the link's, when it sends.
+// CreateAH makes an address handle (ibv_create_ah). EINVAL: a destination of the other IP version than the source address, no
+// destination, an empty entry of the GID table, a value out of its range, more than MaxAH on the device. Nobody is asked for
+// the Ethernet address of the destination: that is the link's, when it sends.
 func (pd *PD) CreateAH(a AHAttr) (*AH, error) {
 	path, err := pd.ctx.dev.path(&a)
 	if err != nil {

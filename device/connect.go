@@ -7,8 +7,9 @@ type Remote struct {
 	PSN uint32 // the first PSN that the side sends, 24 bits
 }
 
-// ConnectOptions are the attributes that Connect sets, with the ranges that QPAttr has for them. In the zero value path MTU, timeout and
-// retries are those of ibv_rc_pingpong; access and depth are more than it asks for. Where -1 means something, so do all below 0.
+// ConnectOptions are the attributes that Connect sets, with the ranges that QPAttr has for them. In the zero value path MTU,
+// timeout and retries are those of ibv_rc_pingpong; access and depth are more than it asks for. Where -1 means something, so do
+// all below 0.
 type ConnectOptions struct {
 	SGIDIndex    int    // 0 means the first entry of the remote GID's family: 1 for IPv4, else 0
 	PathMTU      int    // bytes; 0 means the smaller of 1024 and the port's active MTU
@@ -79,8 +80,9 @@ func (q *QP) Connect(psn uint32, r Remote, o ConnectOptions) error {
 	}, toRTS)
 }
 
-// Activate takes a queue pair that needs no connection (UD, GSI, SMI, RAW_PACKET) from RESET to RTS. qkey is
-// the Q_Key of the datagrams that it receives; UD alone goes by it. psn is the first that is sent, 24 bits; RAW_PACKET has none. EINVAL, as from Modify.
+// Activate takes a queue pair that needs no connection (UD, GSI, SMI, RAW_PACKET) from RESET to RTS. qkey is the Q_Key of the
+// datagrams that it receives; UD alone goes by it. psn is the first that is sent, 24 bits; RAW_PACKET has none. EINVAL, as from
+// Modify.
 func (q *QP) Activate(qkey, psn uint32) error {
 	toInit, toRTS := AttrState|AttrPKeyIndex|AttrPort|AttrQKey, AttrState|AttrSQPSN
 	switch q.typ {

@@ -180,10 +180,10 @@ func (q *CQ) push(wc *WC, solicited bool) bool {
 	return true
 }
 
-// Moderate has one event stand for several completions (ibv_modify_cq): it comes with the count-th after Arm, or when period has
-// passed since the first, or with an error at once. Both are 0, which is the default and means no delay, or neither: a count of 1 ... 65535, and
-// a period above 0 and up to 65535 µs. EINVAL: other values, or the queue is destroyed. On a stepped device no period passes: there
-// the count alone makes the event, or an error.
+// Moderate has one event stand for several completions (ibv_modify_cq): it comes with the count-th after Arm, or when period
+// has passed since the first, or with an error at once. Both are 0, which is the default and means no delay, or neither: a
+// count of 1 ... 65535, and a period above 0 and up to 65535 µs. EINVAL: other values, or the queue is destroyed. On a stepped
+// device no period passes: there the count alone makes the event, or an error.
 func (q *CQ) Moderate(count int, period time.Duration) error {
 	const most = 65535 // struct ibv_moderate_cq
 	if count < 0 || count > most || period < 0 || period > most*time.Microsecond || (count == 0) != (period == 0) {

@@ -79,9 +79,9 @@ type Device struct {
 // rxBatch is how many packets one call of the link may bring.
 const rxBatch = 64
 
-// Open starts a device on a link endpoint. The device owns the endpoint from
-// then on and closes it; where Open fails the endpoint is still the caller's. EINVAL: a profile that does not exist, a link MTU too small
-// for packets of 256 bytes (below 336), a bad P_Key table (see ParsePKeys).
+// Open starts a device on a link endpoint. The device owns the endpoint from then on and closes it; where Open fails the
+// endpoint is still the caller's. EINVAL: a profile that does not exist, a link MTU too small for packets of 256 bytes (below
+// 336), a bad P_Key table (see ParsePKeys).
 func Open(ep link.Endpoint, o Options) (*Device, error) {
 	if o.Name == "" {
 		o.Name = "rxe_softnic0"

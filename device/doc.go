@@ -42,16 +42,17 @@
 //
 // # Ownership
 //
-// Objects belong to their Context, and stand on each other: a queue pair on a PD, two CQs and perhaps an SRQ, a region on a PD. What others
-// still use cannot be destroyed (EBUSY; EINVAL for a region with windows). [Context.Close] frees everything in order at any moment, also with
-// traffic in flight. An object that was destroyed refuses what it is asked for with EINVAL; a closed Context makes nothing any more (EIO).
+// Objects belong to their Context, and stand on each other: a queue pair on a PD, two CQs and perhaps an SRQ, a region on a PD.
+// What others still use cannot be destroyed (EBUSY; EINVAL for a region with windows). [Context.Close] frees everything in
+// order at any moment, also with traffic in flight. An object that was destroyed refuses what it is asked for with EINVAL; a
+// closed Context makes nothing any more (EIO).
 //
 // # The life of a queue pair
 //
-// A queue pair begins in RESET. [QP.Modify] takes it to INIT, where receives can be posted, to RTR, where it receives, and to RTS,
-// where it sends: three calls, with attributes that depend on the service. [QP.Connect] makes them for RC, UC and XRC, [QP.Activate] for
-// the others. Each side of a connection must know the other's GID, queue pair number and first PSN; [QP.Address] has them, and
-// the program carries them over ([Remote]).
+// A queue pair begins in RESET. [QP.Modify] takes it to INIT, where receives can be posted, to RTR, where it receives, and to
+// RTS, where it sends: three calls, with attributes that depend on the service. [QP.Connect] makes them for RC, UC and XRC,
+// [QP.Activate] for the others. Each side of a connection must know the other's GID, queue pair number and first PSN;
+// [QP.Address] has them, and the program carries them over ([Remote]).
 //
 // An error takes a reliable connection to ERR: what is outstanding completes with [StatusFlush], and so does what is
 // posted from then on. The way back is by RESET. UC, datagrams and raw packets go to SQE over a failed send, and back to
@@ -59,10 +60,10 @@
 //
 // # Posting and polling
 //
-// A work request is copied when it is posted, with its lists and inline data; the memory that its SGEs name is used until
-// it completes. Requests end in the order in which they were posted to the queue pair. One that ends makes a completion: a receive always,
-// a send if it is [Signaled], the queue pair is SigAll, or it fails. Its place in the queue is free again, completion or not. A queue
-// without a free place is ENOMEM.
+// A work request is copied when it is posted, with its lists and inline data; the memory that its SGEs name is used until it
+// completes. Requests end in the order in which they were posted to the queue pair. One that ends makes a completion: a receive
+// always, a send if it is [Signaled], the queue pair is SigAll, or it fails. Its place in the queue is free again, completion
+// or not. A queue without a free place is ENOMEM.
 //
 // [CQ.Poll] takes completions, [CQ.Wait] waits for them. [CQ.Arm] asks for an event instead: it comes to the [CompChannel] of
 // the queue or to its Handler. A completion queue that overflows loses completions, raises [EventCQErr] once, and takes the queue
@@ -70,10 +71,10 @@
 //
 // # Memory and keys
 //
-// [PD.RegMR] makes a region of a slice. Its addresses are those of the bytes in this process ([AddrOf]), unless it is [ZeroBased]. The slice is
-// not copied: the program and peers touch the same bytes, and what is read while a peer may write is a data race as with any hardware.
-// The L_Key goes into SGEs, the R_Key to peers. Keys are random. [MR.Dereg] waits until no access runs; after it no key of the region is good
-// for anything.
+// [PD.RegMR] makes a region of a slice. Its addresses are those of the bytes in this process ([AddrOf]), unless it is
+// [ZeroBased]. The slice is not copied: the program and peers touch the same bytes, and what is read while a peer may write is
+// a data race as with any hardware. The L_Key goes into SGEs, the R_Key to peers. Keys are random. [MR.Dereg] waits until no
+// access runs; after it no key of the region is good for anything.
 //
 // Memory of another kind (a file, another process) is a [Memory] for [PD.RegMemory]; [MapFile] makes one that FLUSH can persist.
 //
@@ -95,9 +96,9 @@
 // taken in the order queue pair, shared receive queue, completion queue, event list; no
 // lock is held while packets are sent, and packets are never delivered under one.
 //
-// Event handlers (the Handler of a CQ or of a queue pair) run one at a time on one goroutine per device with no lock held: they may call
-// the device, and hold up other handlers while they run. What is called at once and under locks must neither block nor call the
-// device: CQInit.Notify, QPInit.StateChanged, the f of [Context.OnAsyncEvent], rings, the Logger.
+// Event handlers (the Handler of a CQ or of a queue pair) run one at a time on one goroutine per device with no lock held: they
+// may call the device, and hold up other handlers while they run. What is called at once and under locks must neither block nor
+// call the device: CQInit.Notify, QPInit.StateChanged, the f of [Context.OnAsyncEvent], rings, the Logger.
 //
 // Under testing/synctest a device is idle when all its goroutines wait, so that timers run in fake time. A device with
 // [Options].Stepped has no goroutines at all: [Device.Step] does what is due.
@@ -119,11 +120,12 @@
 //
 // # Errors
 //
-// An error of a method of Device or of its objects is an [*OpError]: one line that says which verb, on which object, why. [ErrnoOf] finds
-// the [Errno] that a verbs program would see. Each method says which there are; where it makes something, EIO from a Context that
-// is closed, and EINVAL for what it stands on having been destroyed or being of another Context, go without saying. What waits
-// ([CQ.Wait], [CompChannel.Get], [Context.AsyncEvent]) fails with EIO when that is destroyed, and with the error of its context.Context, which errors.Is finds. A request that
-// was taken and then fails is no error of a method but a completion with a [Status].
+// An error of a method of Device or of its objects is an [*OpError]: one line that says which verb, on which object, why.
+// [ErrnoOf] finds the [Errno] that a verbs program would see. Each method says which there are; where it makes something, EIO
+// from a Context that is closed, and EINVAL for what it stands on having been destroyed or being of another Context, go without
+// saying. What waits ([CQ.Wait], [CompChannel.Get], [Context.AsyncEvent]) fails with EIO when that is destroyed, and with the
+// error of its context.Context, which errors.Is finds. A request that was taken and then fails is no error of a method but a
+// completion with a [Status].
 //
 // The package never opens a socket and knows no wire format beyond what
 // packages wire and transport tell it.

@@ -231,9 +231,9 @@ func (c *Context) CreateCompChannel() (*CompChannel, error) {
 	return ch, nil
 }
 
-// Get waits for a completion event and returns the queue that it is about, to be armed again and polled
-// (ibv_get_cq_event; there is nothing to acknowledge). It fails with the error of ctx, and with EIO when the channel is destroyed and what it
-// held was taken.
+// Get waits for a completion event and returns the queue that it is about, to be armed again and polled (ibv_get_cq_event;
+// there is nothing to acknowledge). It fails with the error of ctx, and with EIO when the channel is destroyed and what it held
+// was taken.
 func (ch *CompChannel) Get(ctx context.Context) (*CQ, error) {
 	q, err := ch.list.get(ctx)
 	if err != nil {

@@ -27,8 +27,9 @@ const (
 	GIDTableLen = 16      // entries of the GID table; rxe has 1024
 )
 
-// Attr describes a device (struct ibv_device_attr; JSON has its names). Name and NodeGUID are the device's own, MaxRawEthyQP depends on its link,
-// MaskedAtomicCap on its options; the rest is the same for all, and what begins with Max is the constant of that name where there is one.
+// Attr describes a device (struct ibv_device_attr; JSON has its names). Name and NodeGUID are the device's own, MaxRawEthyQP
+// depends on its link, MaskedAtomicCap on its options; the rest is the same for all, and what begins with Max is the constant
+// of that name where there is one.
 type Attr struct {
 	Name         string `json:"name"`
 	NodeGUID     uint64 `json:"node_guid"`       // EUI-64 of the MAC of the link; the sys_image_guid too
@@ -109,8 +110,8 @@ var capNames = map[Caps]string{
 // Has reports whether all of these are there.
 func (c Caps) Has(all Caps) bool { return c&all == all }
 
-// Names returns the names of the capabilities, as rdma and ibv_devinfo print them, in the order of their bits; the bit itself in hexadecimal for one that
-// has none. It is empty, and not nil, for 0.
+// Names returns the names of the capabilities, as rdma and ibv_devinfo print them, in the order of their bits; the bit itself
+// in hexadecimal for one that has none. It is empty, and not nil, for 0.
 func (c Caps) Names() []string {
 	l := []string{}
 	for bit := Caps(1); bit != 0; bit <<= 1 {
@@ -199,8 +200,8 @@ type PortAttr struct {
 // headerRoom is what rxe leaves for headers below an IB MTU (roce.md A.10).
 const headerRoom = 80
 
-// ActiveMTU returns the largest IB MTU, in bytes (256, 512, 1024, 2048, 4096), that fits a link MTU (the largest IP packet, in bytes) with
-// 80 bytes for headers, as rxe reckons (rxe.c:rxe_set_mtu); 0 if not even 256 does.
+// ActiveMTU returns the largest IB MTU, in bytes (256, 512, 1024, 2048, 4096), that fits a link MTU (the largest IP packet, in
+// bytes) with 80 bytes for headers, as rxe reckons (rxe.c:rxe_set_mtu); 0 if not even 256 does.
 func ActiveMTU(link int) int {
 	for _, m := range []int{4096, 2048, 1024, 512, 256} {
 		if m <= link-headerRoom {

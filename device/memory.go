@@ -51,8 +51,8 @@ type goMemory struct {
 	base uint64
 }
 
-// NewMemory returns b as Memory, for PD.RegMemory, MR.Rereg and transport.RegWR. Its first address is AddrOf(b). Atomics on it are atomic with
-// sync/atomic on the same 8 aligned bytes.
+// NewMemory returns b as Memory, for PD.RegMemory, MR.Rereg and transport.RegWR. Its first address is AddrOf(b). Atomics on it
+// are atomic with sync/atomic on the same 8 aligned bytes.
 func NewMemory(b []byte) Memory { return &goMemory{b, addrOf(b)} }
 
 // AddrOf returns the address, in bytes, that b[0] has in NewMemory(b), and in a region over b that is not ZeroBased (MR.Addr);

@@ -8,8 +8,8 @@ import (
 	"github.com/softnic/softnic/wire/bth"
 )
 
-// QPAttr are the attributes of a queue pair (ibv_qp_attr). QP.Modify looks at those that its mask names alone; which can be named when is
-// in the manual page ibv_modify_qp(3) and in the kernel's core/verbs.c:qp_state_table.
+// QPAttr are the attributes of a queue pair (ibv_qp_attr). QP.Modify looks at those that its mask names alone; which can be
+// named when is in the manual page ibv_modify_qp(3) and in the kernel's core/verbs.c:qp_state_table.
 type QPAttr struct {
 	State           State  // AttrState: where to go
 	CurState        State  // AttrCurState: where the caller believes it to be; another is EINVAL
@@ -31,13 +31,14 @@ type QPAttr struct {
 	SQDraining      bool   // Query alone: in SQD, and it is not yet (sq_draining)
 }
 
-// Modify changes the attributes that mask names, and with AttrState the state (ibv_modify_qp).
-// Everything is checked before anything changes. EINVAL, the only errno that there is: a change of state that does not exist, an attribute that it
-// needs and mask does not name, or that it does not take, a value out of its range, an address vector that PD.CreateAH would refuse, leaving SQD while
-// it drains, nil, a queue pair that is destroyed.
+// Modify changes the attributes that mask names, and with AttrState the state (ibv_modify_qp). Everything is checked before
+// anything changes. EINVAL, the only errno that there is: a change of state that does not exist, an attribute that it needs and
+// mask does not name, or that it does not take, a value out of its range, an address vector that PD.CreateAH would refuse,
+// leaving SQD while it drains, nil, a queue pair that is destroyed.
 //
-// To RESET it waits for packets that are being sent; requests are dropped without completions, completions that nobody has polled are removed, and
-// attributes are forgotten. To ERR all requests are flushed before it returns, or soon after where there are many.
+// To RESET it waits for packets that are being sent; requests are dropped without completions, completions that nobody has
+// polled are removed, and attributes are forgotten. To ERR all requests are flushed before it returns, or soon after where
+// there are many.
 func (q *QP) Modify(a *QPAttr, mask AttrMask) error {
 	q.mu.Lock()
 	err := q.modify(a, mask)
@@ -246,8 +247,9 @@ func (q *QP) toReset() {
 	q.rcq.purge(q.num)
 }
 
-// Query returns the attributes that are in force, and what the queue pair was made of (ibv_query_qp): Cap as it came out, without rings,
-// BlockSelfMulticast, StateChanged and XRCD. It does not fail: of a queue pair that is destroyed the state is RESET.
+// Query returns the attributes that are in force, and what the queue pair was made of (ibv_query_qp): Cap as it came out,
+// without rings, BlockSelfMulticast, StateChanged and XRCD. It does not fail: of a queue pair that is destroyed the state is
+// RESET.
 func (q *QP) Query() (QPAttr, QPInit) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

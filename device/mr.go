@@ -82,9 +82,9 @@ func (pd *PD) RegMR(b []byte, access Access) (*MR, error) {
 	return mr, nil
 }
 
-// RegMemory registers n bytes of m from its address va on. The caller answers for it that m has them, unless m is of NewMemory: no access
-// goes beyond them. With ZeroBased va must be 0, which is then an address of m. It fails as RegMR does, and with EINVAL: no memory, more bytes than m
-// is known to have, FlushPersistent for memory that is not transport.Persistent.
+// RegMemory registers n bytes of m from its address va on. The caller answers for it that m has them, unless m is of NewMemory:
+// no access goes beyond them. With ZeroBased va must be 0, which is then an address of m. It fails as RegMR does, and with
+// EINVAL: no memory, more bytes than m is known to have, FlushPersistent for memory that is not transport.Persistent.
 func (pd *PD) RegMemory(m Memory, va, n uint64, access Access) (*MR, error) {
 	const op = "reg_mr"
 	if err := checkMR(m, va, n, access); err != nil {
@@ -140,10 +140,11 @@ const (
 	ReregAccess      ReregFlags = 1 << 2 // rights
 )
 
-// Rereg changes a registration in place (ibv_rereg_mr): the keys stay. What flags does not name is not looked at. Accesses under the
-// old registration have ended when it returns, and those that are waiting to be sent fail. On an error nothing has changed: what RegMemory
-// fails with, and EINVAL: no flag or an unknown one, a protection domain of another context, memory windows that are bound to the region, a
-// region that is not registered any more. Meanwhile no other goroutine may call a method of the region.
+// Rereg changes a registration in place (ibv_rereg_mr): the keys stay. What flags does not name is not looked at. Accesses
+// under the old registration have ended when it returns, and those that are waiting to be sent fail. On an error nothing has
+// changed: what RegMemory fails with, and EINVAL: no flag or an unknown one, a protection domain of another context, memory
+// windows that are bound to the region, a region that is not registered any more. Meanwhile no other goroutine may call a
+// method of the region.
 func (m *MR) Rereg(flags ReregFlags, pd *PD, mem Memory, va, n uint64, access Access) error {
 	c := m.pd.ctx
 	c.mu.Lock()
@@ -206,7 +207,8 @@ func (m *MR) LKey() uint32 { return m.lkey }
 // RKey returns the key for the peer (SendWR.RKey there), good until Dereg; for nothing in a region without remote rights.
 func (m *MR) RKey() uint32 { return m.rkey }
 
-// Addr returns the first address of the region, for SGEs and for peers: AddrOf what was registered, 0 with ZeroBased, or va of RegMemory.
+// Addr returns the first address of the region, for SGEs and for peers: AddrOf what was registered, 0 with ZeroBased, or va of
+// RegMemory.
 func (m *MR) Addr() uint64 { return m.base }
 
 // Len returns the length of the region in bytes.
@@ -215,15 +217,15 @@ func (m *MR) Len() int { return int(m.size) }
 // Bytes returns the slice that RegMR registered, or the whole one behind a NewMemory that Rereg has registered; nil after RegMemory.
 func (m *MR) Bytes() []byte { return m.buf }
 
-// SGE returns the gather or scatter entry for n bytes at offset off. Whether the region has them is looked at when the request is executed:
-// StatusLocalProtection.
+// SGE returns the gather or scatter entry for n bytes at offset off. Whether the region has them is looked at when the request
+// is executed: StatusLocalProtection.
 func (m *MR) SGE(off, n int) SGE {
 	return SGE{Addr: m.base + uint64(off), Length: uint32(n), LKey: m.lkey}
 }
 
-// Dereg ends the registration (ibv_dereg_mr) and waits until no access is running. After it
-// no byte is read or written through the region's keys. Requests that name it and have not ended fail. EINVAL: memory windows are bound to
-// it, or it is not registered any more.
+// Dereg ends the registration (ibv_dereg_mr) and waits until no access is running. After it no byte is read or written through
+// the region's keys. Requests that name it and have not ended fail. EINVAL: memory windows are bound to it, or it is not
+// registered any more.
 func (m *MR) Dereg() error {
 	c := m.pd.ctx
 	c.mu.Lock()

@@ -56,7 +56,8 @@ func (pd *PD) AllocMW(t MWType) (*MW, error) {
 	return w, nil
 }
 
-// RKey returns the window's key as it is now; a bind that has completed has changed it to transport.BindWR.NewKey. It is good while the window is bound.
+// RKey returns the window's key as it is now; a bind that has completed has changed it to transport.BindWR.NewKey. It is good
+// while the window is bound.
 func (w *MW) RKey() uint32 { return w.rkey.Load() }
 
 // Type returns the window's type.

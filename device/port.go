@@ -86,8 +86,8 @@ func (d *Device) deaf(err error) {
 	}
 }
 
-// Watch has f called, on a goroutine of the link, after the addresses, the MTU or the
-// state of the port have changed, until stop is called. f must not call Watch or stop. Programs have events for that: Context.AsyncEvent.
+// Watch has f called, on a goroutine of the link, after the addresses, the MTU or the state of the port have changed, until
+// stop is called. f must not call Watch or stop. Programs have events for that: Context.AsyncEvent.
 func (d *Device) Watch(f func()) (stop func()) {
 	d.watchMu.Lock()
 	defer d.watchMu.Unlock()
@@ -110,8 +110,8 @@ func (d *Device) tellWatchers() {
 	}
 }
 
-// QueryPort describes the port (ibv_query_port), which is 1: another is EINVAL. The state is PortActive from EventPortActive to EventPortErr or
-// EventDeviceFatal.
+// QueryPort describes the port (ibv_query_port), which is 1: another is EINVAL. The state is PortActive from EventPortActive to
+// EventPortErr or EventDeviceFatal.
 func (d *Device) QueryPort(port int) (PortAttr, error) {
 	if port != 1 {
 		return PortAttr{}, &OpError{"query_port", d.name, because(EINVAL, "port %d: the device has port 1", port)}

@@ -8,11 +8,12 @@ import (
 // errNoRequest is for nil in place of a work request.
 var errNoRequest = because(EINVAL, "there is no work request")
 
-// PostSend adds a send work request (ibv_post_send). The request and its lists, inline data too,
-// are copied; the data is read until the completion. ENOMEM: Cap.SendWR requests have not ended. EINVAL: the state is below RTS, an operation that the
-// service does not have, more entries than Cap.SendSGE, more inline data than Cap.Inline, more than MaxMessage bytes, an atomic or ATOMIC WRITE of
-// other than 8 bytes, a READ, atomic or FLUSH where MaxRdAtomic is 0, a READ of more than 2^23-1 packets, an address handle that is missing, destroyed or of another PD, nil, queues that are
-// rings, a queue pair that is destroyed. In SQD requests wait, in SQE and ERR they are flushed. A bad key is no error here but a completion.
+// PostSend adds a send work request (ibv_post_send). The request and its lists, inline data too, are copied; the data is read
+// until the completion. ENOMEM: Cap.SendWR requests have not ended. EINVAL: the state is below RTS, an operation that the
+// service does not have, more entries than Cap.SendSGE, more inline data than Cap.Inline, more than MaxMessage bytes, an atomic
+// or ATOMIC WRITE of other than 8 bytes, a READ, atomic or FLUSH where MaxRdAtomic is 0, a READ of more than 2^23-1 packets, an
+// address handle that is missing, destroyed or of another PD, nil, queues that are rings, a queue pair that is destroyed. In
+// SQD requests wait, in SQE and ERR they are flushed. A bad key is no error here but a completion.
 func (q *QP) PostSend(wr *SendWR) error { return q.PostSendList(wr) }
 
 // PostSendList adds several requests and rings one doorbell. The first that is
@@ -162,9 +163,9 @@ func (q *QP) checkDatagram(wr *SendWR) error {
 	return nil
 }
 
-// PostRecv adds a receive work request (ibv_post_recv). The request and its
-// list are copied. ENOMEM: Cap.RecvWR receives have not ended. EINVAL: state RESET, more entries than Cap.RecvSGE, a queue pair without a receive
-// queue of its own (SRQ, XRC), nil, queues that are rings, a queue pair that is destroyed. In ERR it is flushed.
+// PostRecv adds a receive work request (ibv_post_recv). The request and its list are copied. ENOMEM: Cap.RecvWR receives have
+// not ended. EINVAL: state RESET, more entries than Cap.RecvSGE, a queue pair without a receive queue of its own (SRQ, XRC),
+// nil, queues that are rings, a queue pair that is destroyed. In ERR it is flushed.
 func (q *QP) PostRecv(wr *RecvWR) error {
 	q.mu.Lock()
 	err := q.checkRecv(wr)

@@ -149,10 +149,10 @@ const (
 	todoMore                       // the engine has not seen all of its queues
 )
 
-// CreateQP makes a queue pair in state RESET (ibv_create_qp), with a random number from 0x10 on. An XRC initiator has no receive queue, and
-// RecvCQ is nil. EINVAL: a completion queue that is missing, a value of Cap out of its range, an SRQ of an XRC domain, a second SMI or GSI, XRCTgt, a
-// Steering that cannot be, rings for one queue alone, more than MaxQP on the device. EOPNOTSUPP: another type, or RawPacket on a link
-// without Ethernet. ENOSPC: more than MaxRawQP.
+// CreateQP makes a queue pair in state RESET (ibv_create_qp), with a random number from 0x10 on. An XRC initiator has no
+// receive queue, and RecvCQ is nil. EINVAL: a completion queue that is missing, a value of Cap out of its range, an SRQ of an
+// XRC domain, a second SMI or GSI, XRCTgt, a Steering that cannot be, rings for one queue alone, more than MaxQP on the device.
+// EOPNOTSUPP: another type, or RawPacket on a link without Ethernet. ENOSPC: more than MaxRawQP.
 func (pd *PD) CreateQP(in QPInit) (*QP, error) {
 	if in.Type == XRCTgt {
 		return nil, &OpError{"create_qp", "", because(EINVAL, "an XRC target belongs to an XRC domain: CreateXRCTarget")}

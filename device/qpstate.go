@@ -10,8 +10,8 @@ import (
 // ibv_qp_attr_mask.
 type AttrMask uint32
 
-// The attributes. Each is for the field of its name, AttrAV for AH. There is no field for AttrAltPath and AttrCap, which are refused, nor for
-// AttrPathMig and AttrRateLimit, which say nothing where the state table has them.
+// The attributes. Each is for the field of its name, AttrAV for AH. There is no field for AttrAltPath and AttrCap, which are
+// refused, nor for AttrPathMig and AttrRateLimit, which say nothing where the state table has them.
 const (
 	AttrState           AttrMask = 1 << 0
 	AttrCurState        AttrMask = 1 << 1

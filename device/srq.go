@@ -159,9 +159,9 @@ func (s *SRQ) Resize(maxWR int) error {
 	})
 }
 
-// ReplaceRing gives a queue with a Ring another one for maxWR receives, that f makes of it. f moves the receives that are there; it is
-// called under the queue's lock, so that none is taken meanwhile. With its error all stays as it was, and the OpError wraps it. EINVAL as from Resize,
-// and for a queue without a Ring.
+// ReplaceRing gives a queue with a Ring another one for maxWR receives, that f makes of it. f moves the receives that are
+// there; it is called under the queue's lock, so that none is taken meanwhile. With its error all stays as it was, and the
+// OpError wraps it. EINVAL as from Resize, and for a queue without a Ring.
 func (s *SRQ) ReplaceRing(maxWR int, f func(old SharedRing) (SharedRing, error)) error {
 	return s.resize(maxWR, func() error {
 		if s.init.Ring == nil {

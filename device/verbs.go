@@ -22,8 +22,9 @@ type (
 )
 
 // Send operations; values as enum ibv_wr_opcode, those of OpReadInv, the masked atomics and OpRegMR as the kernel's enum
-// ib_wr_opcode (include/rdma/ib_verbs.h). What a service does not have, posting refuses with EINVAL: RC has all, XRC all but the masked atomics, UC
-// SEND and WRITE with their immediates and what is local, datagrams SEND with and without immediate, raw packets SEND.
+// ib_wr_opcode (include/rdma/ib_verbs.h). What a service does not have, posting refuses with EINVAL: RC has all, XRC all but
+// the masked atomics, UC SEND and WRITE with their immediates and what is local, datagrams SEND with and without immediate, raw
+// packets SEND.
 const (
 	OpWrite             = transport.OpWrite             // WRITE to RemoteAddr under RKey
 	OpWriteImm          = transport.OpWriteImm          // the same, and the peer's next receive completes with Imm

@@ -54,10 +54,10 @@ func (x *XRCD) Close() error {
 	return nil
 }
 
-// CreateXRCTarget makes an XRC target queue pair: it receives into the shared receive queue that each
-// packet names, of those of the domain, with the protection domain and the completion queue of that. It
-// cannot send. Its events go to handler, or where that is nil to the context's list. QP.Connect connects it. EINVAL: the domain is closed,
-// more than MaxQP queue pairs on the device.
+// CreateXRCTarget makes an XRC target queue pair: it receives into the shared receive queue that each packet names, of those of
+// the domain, with the protection domain and the completion queue of that. It cannot send. Its events go to handler, or where
+// that is nil to the context's list. QP.Connect connects it. EINVAL: the domain is closed, more than MaxQP queue pairs on the
+// device.
 func (x *XRCD) CreateXRCTarget(handler func(AsyncEvent)) (*QP, error) {
 	return createQP(x.ctx, nil, QPInit{Type: XRCTgt, XRCD: x, Handler: handler})
 }

@@ -76,7 +76,8 @@ type portCounters struct {
 	tooLong, impairedTx, impairedRx, overflow, icrcIgnored stats.Counter
 }
 
-// NewPort returns a port over ep, which it closes at the end. There is nothing yet that can fail. device.Open makes the port of a device.
+// NewPort returns a port over ep, which it closes at the end. There is nothing yet that can fail. device.Open makes the port of
+// a device.
 func NewPort(ep Endpoint, opts PortOptions) (*Port, error) {
 	p := &Port{
 		ep: ep, clk: clock.Or(opts.Clock), rules: opts.Impair, log: opts.Logger,

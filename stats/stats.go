@@ -26,8 +26,8 @@ type Value struct {
 	Value uint64 `json:"value"`
 }
 
-// Device holds the counters of a device and its port. The zero value is ready, but for Drops. RoCE packets are counted unless the comment
-// says otherwise.
+// Device holds the counters of a device and its port. The zero value is ready, but for Drops. RoCE packets are counted unless
+// the comment says otherwise.
 type Device struct {
 	// As rdma_rxe names them (rxe_hw_counters.c). SentPkts and RcvdPkts: all, acknowledgements and what is dropped too.
 	// DuplicateRequest: requests that were executed before. OutOfSeqRequest: NAKs that were sent for a gap.

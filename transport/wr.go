@@ -80,8 +80,8 @@ type SendWR struct {
 	// of CompareAddMask and SwapMask. The original value is stored in the SGEs, 8 bytes in host order.
 	CompareAdd, Swap         uint64
 	CompareAddMask, SwapMask uint64
-	// FLUSH: how far (0: not at all), and what is flushed. RemoteAddr and FlushLen, in bytes, name the range; with FlushLevel FlushMR they are not
-	// looked at.
+	// FLUSH: how far (0: not at all), and what is flushed. RemoteAddr and FlushLen, in bytes, name the range; with FlushLevel
+	// FlushMR they are not looked at.
 	FlushType  FlushType
 	FlushLevel FlushLevel
 	FlushLen   uint32

@@ -219,10 +219,9 @@ func NewRaw(c Config) (*End, *Raw) {
 	return e, &Raw{end: e, in: e.raw, b: link.NewBatch(1)}
 }
 
-// Write sends a frame. The endpoint gets the bytes as they are; one that imitates a
-// UDP socket gets only whole UDP datagrams to the RoCE port and never sees the
-// rest, as it is with a kernel in between. What finds the queue full, or the end down, is lost without an error. After Close the error is
-// net.ErrClosed.
+// Write sends a frame. The endpoint gets the bytes as they are; one that imitates a UDP socket gets only whole UDP datagrams to
+// the RoCE port and never sees the rest, as it is with a kernel in between. What finds the queue full, or the end down, is lost
+// without an error. After Close the error is net.ErrClosed.
 func (r *Raw) Write(frame []byte) error {
 	if r.end.in.Closed() {
 		return net.ErrClosed

@@ -122,9 +122,9 @@ func isBroadcast(a netip.Addr) bool {
 	return false
 }
 
-// Open opens the socket on an address of the host, whose port is 4791 unless both ends agree on another; 0 has the host choose. The error is one
-// line that says what to do: no address of one station, or none of this host, a port that is taken (rdma_rxe takes 4791 of the whole host), a
-// network interface whose MTU is below 336.
+// Open opens the socket on an address of the host, whose port is 4791 unless both ends agree on another; 0 has the host choose.
+// The error is one line that says what to do: no address of one station, or none of this host, a port that is taken (rdma_rxe
+// takes 4791 of the whole host), a network interface whose MTU is below 336.
 func Open(addr netip.AddrPort, o Options) (*Endpoint, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
