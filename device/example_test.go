@@ -375,26 +375,3 @@ func ExampleContext_AsyncEvent() {
 	// IBV_EVENT_SQ_DRAINED true
 	// IBV_EVENT_SQ_DRAINED true
 }
-
-// A raw packet queue pair sends and receives whole Ethernet frames beside RoCE.
-func ExampleSteering() {
-	a, b := newApps()
-	defer a.close()
-	defer b.close()
-	const etherType = 0x88B5 // for experiments (IEEE 802, clause 9.2.3)
-	x := a.qp(device.RawPacket)
-	y := must(b.pd.CreateQP(device.QPInit{Type: device.RawPacket, SendCQ: b.cq, RecvCQ: b.cq, Cap: device.Cap{RecvWR: 16},
-		Steer: device.Steering{EtherType: etherType}}))
-	check(x.Activate(0, 0))
-	check(y.Activate(0, 0))
-	buf := must(b.pd.RegMR(make([]byte, 1514), device.LocalWrite))
-	check(y.PostRecv(&device.RecvWR{SGE: []device.SGE{buf.SGE(0, 1514)}}))
-
-	frame := append([]byte(b.dev.Port().Info().MAC), a.dev.Port().Info().MAC...)
-	frame = append(frame, etherType>>8, etherType&0xFF)
-	frame = append(frame, "hello, Ethernet"...)
-	check(x.PostSend(&device.SendWR{Op: device.OpSend, Flags: device.Inline, InlineData: frame}))
-	wc := b.wait()
-	fmt.Printf("%s\n", buf.Bytes()[14:wc.ByteLen])
-	// Output: hello, Ethernet
-}
