@@ -30,7 +30,7 @@
 //	AH           PD.CreateAH            ibv_create_ah            where datagrams go
 //	XRCD         Context.AllocXRCD      ibv_open_xrcd            SRQs that XRC targets may fill
 //
-// There is an example of each, and more under [QP] (Modify, Attach), [CQ] (Wait), [Device] (Step) and [Context] (AsyncEvent).
+// There is an example of each, and more under [QP] (Modify, Attach), [CQ] (Wait), [Device] (Step, Port) and [Context] (AsyncEvent).
 //
 // # Devices and links
 //

@@ -1,13 +1,17 @@
 package device_test
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/softnic/softnic/clock"
 	"github.com/softnic/softnic/device"
 	"github.com/softnic/softnic/link"
+	"github.com/softnic/softnic/link/capture"
 	"github.com/softnic/softnic/link/impair"
 	"github.com/softnic/softnic/link/pipe"
 )
@@ -30,6 +34,44 @@ func ExampleDevice() {
 	// rxe_softnic0 PORT_ACTIVE 4096
 	// ::ffff:10.0.0.1
 	// IBV_WC_SUCCESS 1 1
+}
+
+// The port of a device takes rules that lose, double or delay packets, and captures, while it runs. Package link/capture writes
+// files for Wireshark too.
+func ExampleDevice_Port() {
+	a, b := newApps()
+	defer a.close()
+	defer b.close()
+	const qkey = 0x1234
+	x, y := a.qp(device.UD), b.qp(device.UD)
+	check(x.Activate(qkey, 0))
+	check(y.Activate(qkey, 0))
+	to := y.Address(1, 0)
+	ah := must(a.pd.CreateAH(device.AHAttr{DGID: to.GID, SGIDIndex: 1}))
+	buf := must(b.pd.RegMR(make([]byte, 2*device.GRHLen), device.LocalWrite))
+	for i := range 2 {
+		check(y.PostRecv(&device.RecvWR{SGE: []device.SGE{buf.SGE(i*device.GRHLen, device.GRHLen)}}))
+	}
+
+	var lines bytes.Buffer
+	packets := must(capture.NewLog(&lines, b.dev.Port().Info()))
+	b.dev.Port().SetCapture(packets)
+	must(a.dev.Port().Impair().Add("tx opcode=UD_SEND_ONLY duplicate"))
+	check(x.PostSend(&device.SendWR{Op: device.OpSend, AH: ah, RemoteQPN: to.QPN, RemoteQKey: qkey}))
+	fmt.Println(b.wait().Status, b.wait().Status)
+	check(b.dev.Close()) // ends what is still being captured
+	check(packets.Close())
+	for l := range strings.Lines(lines.String()) {
+		var p struct{ Dir, Op, Cause string }
+		check(json.Unmarshal([]byte(l), &p))
+		if p.Dir != "" {
+			fmt.Println(p.Dir, p.Op, p.Cause)
+		}
+	}
+	// Output:
+	// IBV_WC_SUCCESS IBV_WC_SUCCESS
+	// rx UD_SEND_ONLY ok
+	// rx UD_SEND_ONLY ok
 }
 
 // A context is what one program has of a device. Here two programs on one device talk to each other; the end of one frees
