@@ -2,9 +2,13 @@ package softnic_test
 
 import (
 	"encoding/json"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -140,5 +144,137 @@ func TestEveryPackageHasADoc(t *testing.T) {
 				t.Errorf("%s: the package comment belongs into doc.go", p.ImportPath)
 			}
 		}
+	}
+}
+
+// manuals are the packages whose exported names a program meets: each has a comment, fields and constants too.
+var manuals = []string{"device", "link", "stats", "transport", "tap", "clock"}
+
+func TestExportedNamesHaveComments(t *testing.T) {
+	for _, p := range packages(t) {
+		if !under(p.ImportPath, manuals...) {
+			continue
+		}
+		for _, name := range p.GoFiles {
+			fset := token.NewFileSet()
+			f, err := parser.ParseFile(fset, filepath.Join(p.Dir, name), nil, parser.ParseComments)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, d := range f.Decls {
+				for _, n := range uncommented(d) {
+					t.Errorf("%s/%s: %s has no comment", p.ImportPath, name, n)
+				}
+			}
+		}
+	}
+}
+
+// uncommented lists the exported names of a declaration that no comment is about. One on a group of constants is about all of
+// them; one on a type or a field about what it names, too.
+func uncommented(d ast.Decl) (l []string) {
+	switch d := d.(type) {
+	case *ast.FuncDecl:
+		if d.Name.IsExported() && d.Doc == nil && (d.Recv == nil || ast.IsExported(receiver(d.Recv.List[0].Type))) {
+			l = append(l, d.Name.Name)
+		}
+	case *ast.GenDecl:
+		for _, s := range d.Specs {
+			switch s := s.(type) {
+			case *ast.ValueSpec:
+				for _, n := range s.Names {
+					if n.IsExported() && d.Doc == nil && s.Doc == nil && s.Comment == nil {
+						l = append(l, n.Name)
+					}
+				}
+			case *ast.TypeSpec:
+				if !s.Name.IsExported() {
+					continue
+				}
+				if d.Doc == nil && s.Doc == nil {
+					l = append(l, s.Name.Name)
+				}
+				l = append(l, uncommentedMembers(s, d.Doc.Text()+s.Doc.Text())...)
+			}
+		}
+	}
+	return l
+}
+
+func uncommentedMembers(s *ast.TypeSpec, said string) (l []string) {
+	var fields *ast.FieldList
+	switch x := s.Type.(type) {
+	case *ast.StructType:
+		fields = x.Fields
+	case *ast.InterfaceType:
+		fields = x.Methods
+	default:
+		return nil
+	}
+	for _, f := range fields.List {
+		said += " " + f.Doc.Text() + f.Comment.Text()
+	}
+	for _, f := range fields.List {
+		for _, n := range f.Names {
+			if n.IsExported() && f.Doc == nil && f.Comment == nil && !regexp.MustCompile(`\b`+n.Name+`\b`).MatchString(said) {
+				l = append(l, s.Name.Name+"."+n.Name)
+			}
+		}
+	}
+	return l
+}
+
+// receiver returns the name of a method's type.
+func receiver(e ast.Expr) string {
+	switch e := e.(type) {
+	case *ast.StarExpr:
+		return receiver(e.X)
+	case *ast.IndexExpr:
+		return receiver(e.X)
+	case *ast.Ident:
+		return e.Name
+	}
+	return ""
+}
+
+// TestREADMECompiles builds the Go of the README, with what it takes for granted as parameters.
+func TestREADMECompiles(t *testing.T) {
+	b, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, code, ok := strings.Cut(string(b), "```go\n")
+	code, _, end := strings.Cut(code, "```")
+	if !ok || !end {
+		t.Fatal("README.md has no Go")
+	}
+	src := `package snippet
+
+import (
+	"context"
+
+	"github.com/softnic/softnic/device"
+	"github.com/softnic/softnic/link"
+)
+
+func snippet(endpoint link.Endpoint, buf []byte, psn uint32, remote device.Remote, va uint64, rkey uint32, wc []device.WC) (any, error) {
+	_ = context.Background
+` + code + "\n\treturn n, err\n}\n"
+	file := filepath.Join(t.TempDir(), "snippet.go")
+	here, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	overlay, err := json.Marshal(map[string]any{"Replace": map[string]string{filepath.Join(here, "snippet", "snippet.go"): file}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string][]byte{file: []byte(src), file + ".json": overlay} {
+		if err := os.WriteFile(name, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if out, err := exec.Command("go", "build", "-overlay", file+".json", "./snippet").CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s\n%s", err, out, src)
 	}
 }

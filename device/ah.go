@@ -6,15 +6,15 @@ import (
 	"github.com/softnic/softnic/wire"
 )
 
-// AHAttr is an address vector (ibv_ah_attr): where packets go. On RoCE it is always global. Source and destination are both
-// IPv4 or both IPv6.
+// AHAttr is an address vector (ibv_ah_attr): where packets go. On RoCE it is always global: is_global and the LID of verbs have no
+// field. Source and destination are both IPv4 or both IPv6.
 type AHAttr struct {
-	DGID         GID
-	SGIDIndex    int    // entry of the GID table to send from
-	FlowLabel    uint32 // 20 bits; chooses the UDP source port of a connection
+	DGID         GID    // destination; not zero
+	SGIDIndex    int    // entry of the GID table to send from, 0 ... GIDTableLen-1; one that is not empty
+	FlowLabel    uint32 // 20 bits; chooses the UDP source port of a connection, 0: its queue pair numbers do. It is not sent
 	HopLimit     uint8  // 0 means 64; to a multicast group 1: it stays on the link
 	TrafficClass uint8  // IPv4 TOS or IPv6 traffic class, ECN bits included
-	Port         int    // 0 or 1
+	Port         int    // 0 or 1, which are the same
 }
 
 // AH is an address handle (ibv_ah): where a datagram goes. It is good for the queue pairs of its protection domain.
@@ -38,9 +38,9 @@ func (a *AH) acquire() bool {
 	}
 }
 
-// CreateAH makes an address handle (ibv_create_ah). EINVAL: a destination that cannot be reached from the source address, an
-// empty entry of the GID table, a value out of its range, more than MaxAH. Nobody is asked for the Ethernet address of the
-// destination: that is the link's, when it sends.
+// CreateAH makes an address handle (ibv_create_ah). EINVAL: a destination of the other IP version than the source address, no
+// destination, an empty entry of the GID table, a value out of its range, more than MaxAH on the device. Nobody is asked for
+// the Ethernet address of the destination: that is the link's, when it sends.
 func (pd *PD) CreateAH(a AHAttr) (*AH, error) {
 	path, err := pd.ctx.dev.path(&a)
 	if err != nil {
@@ -55,10 +55,10 @@ func (pd *PD) CreateAH(a AHAttr) (*AH, error) {
 	return ah, nil
 }
 
-// Attr returns what the handle was made of (ibv_query_ah).
+// Attr returns what the handle was made of, as it was given.
 func (a *AH) Attr() AHAttr { return a.attr }
 
-// Destroy frees the handle (ibv_destroy_ah); EBUSY while an outstanding send names it, EINVAL when it is destroyed already.
+// Destroy frees the handle (ibv_destroy_ah). EBUSY: a send that has not ended names it. EINVAL: it is destroyed already.
 func (a *AH) Destroy() error {
 	if !a.uses.CompareAndSwap(0, -1) {
 		n := a.uses.Load()

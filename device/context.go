@@ -31,11 +31,11 @@ type Context struct {
 
 // Owner is the process that a context serves, for tools. The zero value is this one.
 type Owner struct {
-	PID  int
+	PID  int    // process ID; 0: this process
 	Comm string // as ps prints it
 }
 
-// SetOwner says whom the context serves. It is called before anything is created.
+// SetOwner says whom the context serves: QPInfo has it. It is called before anything is created, without a lock.
 func (c *Context) SetOwner(o Owner) { c.owner = o }
 
 // NewContext returns an empty context (ibv_open_device). Of a device that is closed it is closed too: what it is asked for is EIO.
@@ -96,9 +96,9 @@ func alive[T comparable](set map[T]struct{}, o T, what string) error {
 	return nil
 }
 
-// Close frees everything that belongs to the context, at any moment: queue
-// pairs first, so that nothing is in flight when the rest goes. Whoever calls it, nothing is
-// used any more when it returns.
+// Close frees everything that belongs to the context (ibv_close_device), at any moment: queue
+// pairs first, so that nothing is in flight when the rest goes. Whoever calls it, also again, nothing is
+// used any more when it returns. The error is nil. Who waits for a completion or an event gets EIO.
 func (c *Context) Close() error {
 	c.mu.Lock()
 	if c.closed {
@@ -160,7 +160,8 @@ func keysOf[K comparable](m map[K]struct{}) []K {
 	return l
 }
 
-// Objects counts what a context holds, for tests and tools.
+// Objects counts what a context holds, for tests and tools: PD, MR (without FastMR), CQ, QP, AH and SRQ. Windows, channels and XRC
+// domains are not counted.
 type Objects struct {
 	PD  int `json:"pd"`
 	MR  int `json:"mr"`

@@ -10,9 +10,10 @@ import (
 	"github.com/softnic/softnic/clock"
 )
 
-// CQInit says what a completion queue is to be.
+// CQInit says what a completion queue is to be. Of Channel, Handler and Notify at most one is needed: Notify goes before Handler, and
+// that before Channel.
 type CQInit struct {
-	Entries int          // least number of completions it holds, 1 ... MaxCQE
+	Entries int          // completions that it holds, 1 ... MaxCQE; also with Ring, which may hold other
 	Channel *CompChannel // where its events go; nil: none
 	Handler func(*CQ)    // called for an event instead (comp_handler); nil: none
 
@@ -20,18 +21,19 @@ type CQInit struct {
 	// must not block or call the device.
 	Notify func()
 	// Ring is where completions go instead of a list of the queue's own, of which Poll
-	// and Wait then see nothing.
+	// and Wait then see nothing. nil: such a list.
 	Ring CompletionRing
 }
 
 // CompletionRing is a completion queue in memory that a program shares and polls. It is
-// called from one goroutine at a time.
+// called from one goroutine at a time, under the queue's lock.
 type CompletionRing interface {
-	// Push stores a completion; false if there is no room.
+	// Push stores a completion, of which it keeps no pointer; false if there is no room, over which the queue pair enters ERR.
 	Push(wc *WC) bool
 }
 
-// CQ is a completion queue.
+// CQ is a completion queue (ibv_cq): where the requests of one or more queue pairs leave what became of them, in the order in which
+// they ended.
 type CQ struct {
 	ctx     *Context
 	id      int
@@ -55,7 +57,8 @@ type CQ struct {
 	wake     chan struct{} // holds a token when something was added since the last Wait
 }
 
-// CreateCQ makes a completion queue. It may hold more than was asked for.
+// CreateCQ makes a completion queue (ibv_create_cq), which holds as many completions as it was asked for. EINVAL: Entries out of
+// range, a channel that is destroyed or of another context, more than MaxCQ on the device.
 func (c *Context) CreateCQ(in CQInit) (*CQ, error) {
 	const op = "create_cq"
 	if in.Entries < 1 || in.Entries > MaxCQE {
@@ -84,7 +87,7 @@ func (c *Context) CreateCQ(in CQInit) (*CQ, error) {
 	return q, nil
 }
 
-// Cap returns how many completions the queue holds; 0 for one with a Ring, which knows.
+// Cap returns how many completions the queue can hold; 0 for one with a Ring, which knows.
 func (q *CQ) Cap() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -93,8 +96,8 @@ func (q *CQ) Cap() int {
 
 func (q *CQ) name() string { return fmt.Sprintf("cq %d", q.id) }
 
-// Poll takes up to len(wc) completions, oldest first, and returns how many
-// (ibv_poll_cq).
+// Poll takes up to len(wc) completions, oldest first, and returns how many: 0 if there are none
+// (ibv_poll_cq). It does not fail, also not on a queue that is destroyed.
 func (q *CQ) Poll(wc []WC) int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -111,7 +114,7 @@ func (q *CQ) Poll(wc []WC) int {
 
 // Wait is Poll that blocks until there is a completion or ctx ends. It does
 // not use or disturb Arm and channels. One goroutine at a time may wait. It fails
-// with EIO when the queue is destroyed.
+// with the error of ctx, and with EIO when the queue is destroyed and what it held was taken. With no room in wc it returns 0 at once.
 func (q *CQ) Wait(ctx context.Context, wc []WC) (int, error) {
 	for {
 		if n := q.Poll(wc); n > 0 || len(wc) == 0 {
@@ -134,7 +137,8 @@ func (q *CQ) Wait(ctx context.Context, wc []WC) (int, error) {
 
 // Arm asks for one event at the next completion, or with solicitedOnly at the
 // next one that is solicited or an error (ibv_req_notify_cq). Completions that are there
-// already make no event: missed reports that there are some, poll again.
+// already make no event: missed reports that there are some, poll again; of a queue with a Ring it is false. An event ends it: arm
+// again. To arm for any completion is not taken back by arming for solicited ones.
 func (q *CQ) Arm(solicitedOnly bool) (missed bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -176,9 +180,10 @@ func (q *CQ) push(wc *WC, solicited bool) bool {
 	return true
 }
 
-// Moderate has one event stand for several completions (ibv_modify_cq): it comes with the count-th after Arm, or when period has
-// passed since the first, or with an error at once. Both are 0, which is the default and means no delay, or neither: 1 ... 65535, and
-// 1 ... 65535 µs.
+// Moderate has one event stand for several completions (ibv_modify_cq): it comes with the count-th after Arm, or when period
+// has passed since the first, or with an error at once. Both are 0, which is the default and means no delay, or neither: a
+// count of 1 ... 65535, and a period above 0 and up to 65535 µs. EINVAL: other values, or the queue is destroyed. On a stepped
+// device no period passes: there the count alone makes the event, or an error.
 func (q *CQ) Moderate(count int, period time.Duration) error {
 	const most = 65535 // struct ibv_moderate_cq
 	if count < 0 || count > most || period < 0 || period > most*time.Microsecond || (count == 0) != (period == 0) {
@@ -248,7 +253,8 @@ func (q *CQ) store(wc *WC) bool {
 	return true
 }
 
-// Resize changes how many completions the queue holds, at least those that it does (ibv_resize_cq). It is not for one with a Ring.
+// Resize changes how many completions the queue holds: 1 ... MaxCQE, at least those that it does (ibv_resize_cq). EINVAL: other values,
+// a queue with a Ring, or one that is destroyed.
 func (q *CQ) Resize(entries int) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -275,7 +281,8 @@ func (q *CQ) Resize(entries int) error {
 }
 
 // ReplaceRing gives a queue with a Ring another one, that f makes of it. f moves the completions that are there; it is called
-// under the queue's lock, so that none is added meanwhile. With its error all stays as it was.
+// under the queue's lock, so that none is added meanwhile. With its error all stays as it was, and the OpError wraps it. EINVAL: the
+// queue has no Ring, or is destroyed.
 func (q *CQ) ReplaceRing(f func(old CompletionRing) (CompletionRing, error)) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -331,8 +338,9 @@ func (q *CQ) purge(qpn uint32) {
 	q.n = kept
 }
 
-// Destroy frees the queue; EBUSY while a queue pair uses it. It returns how
-// many of its events a consumer has taken, or its handler was called for.
+// Destroy frees the queue (ibv_destroy_cq). EBUSY: a queue pair uses it, or a shared receive queue of an XRC domain. EINVAL: it is
+// destroyed already. It returns how many of its events a consumer has taken (which ibv_ack_cq_events counts elsewhere), or its
+// handler was called for. No event comes after it; a Handler that runs meanwhile ends later.
 func (q *CQ) Destroy() (delivered int, err error) {
 	c := q.ctx
 	c.mu.Lock()

@@ -19,9 +19,9 @@ import (
 
 // Options of a device. The zero value is a device for production.
 type Options struct {
-	Name         string           // "" means rxe_softnic0; the stock verbs provider matches the prefix rxe
-	Clock        clock.Clock      // nil: the machine's
-	Rand         io.Reader        // keys, queue pair numbers, PSNs; nil: crypto/rand
+	Name         string           // for people and tools; "" means rxe_softnic0: the stock verbs provider matches the prefix rxe
+	Clock        clock.Clock      // nil: the machine's; of a stepped device it says when it begins, and no more
+	Rand         io.Reader        // keys, queue pair numbers, PSNs; nil, and when it fails: crypto/rand
 	Logger       *slog.Logger     // nil: silent; it is called with locks held and must not call the device
 	Stepped      bool             // no goroutines: the program calls Step
 	PlainAtomics bool             // no masked atomics, for which there is no standard wire form; see Attr.MaskedAtomicCap
@@ -32,7 +32,7 @@ type Options struct {
 	Link         link.PortOptions // impairment and capture; its Clock, Logger and Inline are set by Open
 }
 
-// Device is an RDMA adapter with one port.
+// Device is an RDMA adapter with one port: what ibv_get_device_list lists. Open makes it.
 type Device struct {
 	name     string
 	opts     Options
@@ -81,8 +81,9 @@ type Device struct {
 // rxBatch is how many packets one call of the link may bring.
 const rxBatch = 64
 
-// Open starts a device on a link endpoint. The device owns the endpoint from
-// then on and closes it. EINVAL: a profile that does not exist, a link MTU too small for packets of 256 bytes, a bad P_Key table.
+// Open starts a device on a link endpoint. The device owns the endpoint from then on and closes it; where Open fails the
+// endpoint is still the caller's. EINVAL: a profile that does not exist, a link MTU too small for packets of 256 bytes (below
+// 336), a bad P_Key table (see ParsePKeys).
 func Open(ep link.Endpoint, o Options) (*Device, error) {
 	if o.Name == "" {
 		o.Name = "rxe_softnic0"
@@ -162,17 +163,17 @@ func (d *Device) now() transport.Time {
 
 func duration(t transport.Time) time.Duration { return time.Duration(t) }
 
-// Name returns the device name.
+// Name returns Options.Name, or what that means.
 func (d *Device) Name() string { return d.name }
 
 // Port returns the device's port to the link, for impairment and capture at run time.
 func (d *Device) Port() *link.Port { return d.port }
 
-// Counters returns the device's counters.
+// Counters returns the device's counters, which go on counting. Drops are by wire.Fault.
 func (d *Device) Counters() *stats.Counters { return d.counters }
 
-// Statistics lists all counters by name, those of the link behind those of the
-// device.
+// Statistics lists all counters by name, in a fixed order, those of the link behind those of the
+// device. A packet that was not taken is counted once, as drop_ and its reason.
 func (d *Device) Statistics() []stats.Value {
 	return append(d.counters.Values(dropName), d.port.Counters()...)
 }
@@ -185,7 +186,7 @@ func dropName(i int) string {
 	return wire.Fault(i).String()
 }
 
-// Query describes the device (ibv_query_device).
+// Query describes the device (ibv_query_device). It does not fail, also not when the device is closed.
 func (d *Device) Query() Attr {
 	return Attr{
 		Name: d.name, NodeGUID: nodeGUID(d.port.Info().MAC), VendorID: 0xFFFFFF, Ports: 1,
@@ -269,7 +270,8 @@ func (d *Device) send(pkts []*wire.Packet, c *stats.Counters) {
 }
 
 // Close closes the link and all contexts, and waits until nothing runs. It waits for
-// handlers too, so that it must not be called from one.
+// handlers too, so that it must not be called from one. The error is that of closing the endpoint. A second call returns nil at
+// once, perhaps before the first one has ended.
 func (d *Device) Close() error {
 	d.mu.Lock()
 	if d.closed {
@@ -293,7 +295,8 @@ func (d *Device) Close() error {
 	return nil
 }
 
-// QPInfo describes a queue pair for tools.
+// QPInfo describes a queue pair for tools: its number QPN, 24 bits, Type and State in words (QPType.String, State.String), DestQPN, the
+// peer's number of a connection, 0 before it has one, and the Owner of its context.
 type QPInfo struct {
 	QPN     uint32 `json:"lqpn"`
 	Type    string `json:"type"`
@@ -314,7 +317,7 @@ func (d *Device) allQPs() []*QP {
 	return l
 }
 
-// QPs lists the queue pairs of the device, in no order.
+// QPs lists the queue pairs of the device, those of all contexts, in no order.
 func (d *Device) QPs() []QPInfo {
 	l := d.allQPs()
 	out := make([]QPInfo, 0, len(l))
@@ -328,8 +331,8 @@ func (d *Device) QPs() []QPInfo {
 
 // QPCounters are those of a queue pair, for tools.
 type QPCounters struct {
-	QPN      uint32
-	Type     string
+	QPN      uint32        // its number
+	Type     string        // as QPType.String has it
 	Counters []stats.Value // see QP.Statistics
 }
 
@@ -344,5 +347,5 @@ func (d *Device) QPStatistics() []QPCounters {
 	return out
 }
 
-// String returns the device name and its link.
+// String returns the device name and its link, for people: "rxe_softnic0 on udp 127.0.0.1:4791".
 func (d *Device) String() string { return d.name + " on " + d.port.Info().Name }

@@ -127,20 +127,20 @@ func (l *eventList[T]) close() {
 // ibv_event_type.
 type EventType int
 
-// The event types.
+// The event types. Which field of the AsyncEvent is set stands in front.
 const (
-	EventCQErr       EventType = 0
-	EventQPFatal     EventType = 1
-	EventQPReqErr    EventType = 2
-	EventQPAccessErr EventType = 3
-	EventCommEst     EventType = 4
-	EventSQDrained   EventType = 5
-	EventDeviceFatal EventType = 8  // the link has failed for good: nothing is received, the port is down, and no event comes after it
+	EventCQErr       EventType = 0  // CQ: a completion found it full and is lost; once for each queue
+	EventQPFatal     EventType = 1  // QP: it is in ERR because a completion of it was lost
+	EventQPReqErr    EventType = 2  // QP: it is in ERR because the peer asked for what cannot be, and no receive tells of it
+	EventQPAccessErr EventType = 3  // QP: the same, for memory that the key does not give
+	EventCommEst     EventType = 4  // QP: a connection in RTR got its first packet
+	EventSQDrained   EventType = 5  // QP: in SQD, and what had begun is complete; see QPAttr.SQDNotify
+	EventDeviceFatal EventType = 8  // the link has failed for good: nothing is received, the port is down, and no event of the port comes after it
 	EventPortActive  EventType = 9  // the link has come up
 	EventPortErr     EventType = 10 // the link has gone down
-	EventSRQErr      EventType = 14 // a receive in the memory that a program shares is malformed; once for a queue
-	EventSRQLimit    EventType = 15
-	EventLastWQE     EventType = 16
+	EventSRQErr      EventType = 14 // SRQ: a receive in the memory that a program shares is malformed; once for a queue
+	EventSRQLimit    EventType = 15 // SRQ: fewer receives are left than its limit; see SRQ.SetLimit
+	EventLastWQE     EventType = 16 // QP: in ERR, and it takes no more receives from its SRQ
 	EventGIDChange   EventType = 18 // the GID table is another; one for each change, of one entry or several
 )
 
@@ -165,18 +165,20 @@ func (t EventType) Unaffiliated() bool {
 	return t == EventDeviceFatal || t == EventPortActive || t == EventPortErr || t == EventGIDChange
 }
 
-// AsyncEvent is an asynchronous event with the object that it is about; the
-// others are nil, and for those that are Unaffiliated all are.
+// AsyncEvent is an asynchronous event (ibv_async_event) with the object that it is about, QP, CQ or SRQ; the
+// others are nil, and for a Type that is Unaffiliated all are.
 type AsyncEvent struct {
 	Type EventType
-	Port int // 1 for those of the port, else 0
+	Port int // 1 for those of the port, else 0: for EventDeviceFatal too
 	QP   *QP
 	CQ   *CQ
 	SRQ  *SRQ
 }
 
 // AsyncEvent waits for the next asynchronous event of the context
-// (ibv_get_async_event). Events of objects with a handler of their own do not come here.
+// (ibv_get_async_event). Those of queue pairs with a Handler do not come here. It fails with the error of ctx, and with EIO when the
+// context is closed and what it held was taken. There is nothing to acknowledge: an object can be destroyed before its event is taken,
+// which is then not delivered.
 func (c *Context) AsyncEvent(ctx context.Context) (AsyncEvent, error) {
 	e, err := c.async.get(ctx)
 	if err != nil {
@@ -186,11 +188,11 @@ func (c *Context) AsyncEvent(ctx context.Context) (AsyncEvent, error) {
 }
 
 // OnAsyncEvent has every asynchronous event of the context handed to f at once instead
-// of being listed. f is called under locks: it must not block or call the device. An
-// object that was destroyed has no more events.
+// of being listed, beginning with what is on the list; nil lists them again. f is called under locks: it must not block or call the
+// device. An object that was destroyed has no more events.
 func (c *Context) OnAsyncEvent(f func(AsyncEvent)) { c.async.setSink(f) }
 
-// TryAsyncEvent takes the next asynchronous event if there is one.
+// TryAsyncEvent takes the next asynchronous event if there is one, and does not wait.
 func (c *Context) TryAsyncEvent() (AsyncEvent, bool) { return c.async.tryGet() }
 
 // Raise implements transport.Host.
@@ -221,7 +223,7 @@ type CompChannel struct {
 	uses int // completion queues on it; the context's lock guards it
 }
 
-// CreateCompChannel makes a completion channel.
+// CreateCompChannel makes a completion channel (ibv_create_comp_channel). EINVAL: more than MaxCQ on the device.
 func (c *Context) CreateCompChannel() (*CompChannel, error) {
 	ch := &CompChannel{ctx: c, list: newEventList[*CQ]()}
 	if err := own(c, "create_comp_channel", c.channels, MaxCQ, ch, nil, nil); err != nil {
@@ -230,8 +232,9 @@ func (c *Context) CreateCompChannel() (*CompChannel, error) {
 	return ch, nil
 }
 
-// Get waits for a completion event and returns the queue that it is about
-// (ibv_get_cq_event).
+// Get waits for a completion event and returns the queue that it is about, to be armed again and polled (ibv_get_cq_event;
+// there is nothing to acknowledge). It fails with the error of ctx, and with EIO when the channel is destroyed and what it held
+// was taken.
 func (ch *CompChannel) Get(ctx context.Context) (*CQ, error) {
 	q, err := ch.list.get(ctx)
 	if err != nil {
@@ -240,10 +243,10 @@ func (ch *CompChannel) Get(ctx context.Context) (*CQ, error) {
 	return q, nil
 }
 
-// TryGet takes a completion event if there is one.
+// TryGet takes a completion event if there is one, and does not wait.
 func (ch *CompChannel) TryGet() (*CQ, bool) { return ch.list.tryGet() }
 
-// Destroy frees the channel; EBUSY while a completion queue is on it.
+// Destroy frees the channel (ibv_destroy_comp_channel). EBUSY: a completion queue is on it. EINVAL: it is destroyed already.
 func (ch *CompChannel) Destroy() error {
 	c := ch.ctx
 	c.mu.Lock()

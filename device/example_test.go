@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log"
 	"net/netip"
-	"unsafe"
 
 	"github.com/softnic/softnic/device"
 	"github.com/softnic/softnic/link/pipe"
@@ -22,10 +21,11 @@ type app struct {
 // newApps opens two devices, 10.0.0.1 and 10.0.0.2, at the ends of a cable in memory, and what most programs need on
 // each. Packages link/udp and tap have links to other machines.
 func newApps() (a, b *app) {
-	addr := func(s string) []netip.Prefix { return []netip.Prefix{netip.MustParsePrefix(s)} }
-	x, y := pipe.New(pipe.Config{Ethernet: true, Addrs: addr("10.0.0.1/24")}, pipe.Config{Ethernet: true, Addrs: addr("10.0.0.2/24")})
+	x, y := pipe.New(pipe.Config{Ethernet: true, Addrs: prefix("10.0.0.1/24")}, pipe.Config{Ethernet: true, Addrs: prefix("10.0.0.2/24")})
 	return newApp(must(device.Open(x, device.Options{}))), newApp(must(device.Open(y, device.Options{})))
 }
+
+func prefix(s string) []netip.Prefix { return []netip.Prefix{netip.MustParsePrefix(s)} }
 
 func newApp(dev *device.Device) *app {
 	ctx := dev.NewContext()
@@ -48,7 +48,8 @@ func (p *app) qp(t device.QPType) *device.QP {
 		Cap: device.Cap{SendWR: 16, RecvWR: 16, Inline: 64}}))
 }
 
-// join connects two queue pairs. What Address says travels to the other side by whatever means: here, a variable.
+// join connects two queue pairs. What Address says travels to the other side by whatever means: here, a variable. A program draws
+// the first PSN with Device.RandomPSN.
 func join(x, y *device.QP) {
 	rx, ry := x.Address(1, 100), y.Address(1, 200) // GID index 1: the first IPv4 address
 	check(x.Connect(rx.PSN, ry, device.ConnectOptions{}))
@@ -279,7 +280,7 @@ func ExampleFastMR() {
 	f := must(a.pd.AllocMR(1 << 20))
 	reg := device.SendWR{Op: device.OpRegMR}
 	reg.Reg.LKey, reg.Reg.NewKey = f.LKey(), device.IncRKey(f.LKey())
-	reg.Reg.Memory, reg.Reg.Addr, reg.Reg.Length = device.NewMemory(mem), uint64(uintptr(unsafe.Pointer(&mem[0]))), uint64(len(mem))
+	reg.Reg.Memory, reg.Reg.Addr, reg.Reg.Length = device.NewMemory(mem), device.AddrOf(mem), uint64(len(mem))
 	reg.Reg.Access = device.RemoteRead
 	check(x.PostSend(&reg))
 	fmt.Println(a.wait().Op)
@@ -343,7 +344,7 @@ func ExampleQP_Attach() {
 	for range 2 {
 		fmt.Println(b.wait().Status)
 	}
-	fmt.Printf("%s, %s\n", buf.Bytes()[40:46], buf.Bytes()[168:174])
+	fmt.Printf("%s, %s\n", buf.Bytes()[device.GRHLen:][:6], buf.Bytes()[128+device.GRHLen:][:6])
 	// Output:
 	// IBV_WC_SUCCESS
 	// IBV_WC_SUCCESS
@@ -373,27 +374,4 @@ func ExampleContext_AsyncEvent() {
 	// Output:
 	// IBV_EVENT_SQ_DRAINED true
 	// IBV_EVENT_SQ_DRAINED true
-}
-
-// A raw packet queue pair sends and receives whole Ethernet frames beside RoCE.
-func ExampleSteering() {
-	a, b := newApps()
-	defer a.close()
-	defer b.close()
-	const etherType = 0x88B5 // for experiments (IEEE 802, clause 9.2.3)
-	x := a.qp(device.RawPacket)
-	y := must(b.pd.CreateQP(device.QPInit{Type: device.RawPacket, SendCQ: b.cq, RecvCQ: b.cq, Cap: device.Cap{RecvWR: 16},
-		Steer: device.Steering{EtherType: etherType}}))
-	check(x.Activate(0, 0))
-	check(y.Activate(0, 0))
-	buf := must(b.pd.RegMR(make([]byte, 1514), device.LocalWrite))
-	check(y.PostRecv(&device.RecvWR{SGE: []device.SGE{buf.SGE(0, 1514)}}))
-
-	frame := append([]byte(b.dev.Port().Info().MAC), a.dev.Port().Info().MAC...)
-	frame = append(frame, etherType>>8, etherType&0xFF)
-	frame = append(frame, "hello, Ethernet"...)
-	check(x.PostSend(&device.SendWR{Op: device.OpSend, Flags: device.Inline, InlineData: frame}))
-	wc := b.wait()
-	fmt.Printf("%s\n", buf.Bytes()[14:wc.ByteLen])
-	// Output: hello, Ethernet
 }

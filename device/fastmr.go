@@ -10,7 +10,8 @@ import (
 
 // FastMR is a memory region whose memory is given and taken away by work requests (OpRegMR;
 // OpLocalInv, or the peer's SEND with invalidate), as ib_alloc_mr makes them. L_Key and R_Key
-// are one.
+// are one. transport.RegWR says
+// what to give.
 type FastMR struct {
 	pd  *PD
 	max uint64
@@ -23,7 +24,7 @@ type FastMR struct {
 
 // AllocMR makes a region that is invalid, for memory of at most max bytes, 1 or more (kernel, core/verbs.c:ib_alloc_mr).
 // An OpRegMR that is not possible, because the region is valid, the memory longer, or the rights do not fit together,
-// completes with an error.
+// completes with StatusMWBind. EINVAL: max is 0, more than MaxMR regions of either kind on the device.
 func (pd *PD) AllocMR(max uint64) (*FastMR, error) {
 	const op = "alloc_mr"
 	if max == 0 {
@@ -45,13 +46,14 @@ func (pd *PD) AllocMR(max uint64) (*FastMR, error) {
 	return f, nil
 }
 
-// LKey returns the key for local work requests as it is now.
+// LKey returns the key for local work requests as it is now: NewKey of the last OpRegMR that was executed, before it a
+// random one.
 func (f *FastMR) LKey() uint32 { return f.key.Load() }
 
-// RKey returns the key for the peer as it is now.
+// RKey returns the key for the peer as it is now, which is LKey.
 func (f *FastMR) RKey() uint32 { return f.key.Load() }
 
-// Dereg frees the region, valid or not, and waits until no access is running; EINVAL when it is freed already.
+// Dereg frees the region (ibv_dereg_mr), valid or not, and waits until no access is running. EINVAL: it is freed already.
 func (f *FastMR) Dereg() error {
 	c := f.pd.ctx
 	c.mu.Lock()

@@ -19,8 +19,8 @@ type FileMemory struct {
 
 var _ transport.Persistent = FileMemory{}
 
-// MapFile maps the first n bytes of a file, which must be that long, for PD.RegMemory. The file may
-// be closed afterwards.
+// MapFile maps the first n bytes of a file, 1 or more, which must be that long, for PD.RegMemory: FileMemory.Addr is its first
+// address. The file may be closed afterwards. The error is that of the system, and no OpError.
 func MapFile(f *os.File, n int) (FileMemory, error) {
 	fi, err := f.Stat()
 	if err != nil {
@@ -36,13 +36,13 @@ func MapFile(f *os.File, n int) (FileMemory, error) {
 	return FileMemory{&goMemory{b, addrOf(b)}}, nil
 }
 
-// Bytes returns the mapped bytes.
+// Bytes returns the mapped bytes; they are not to be touched after Close.
 func (m FileMemory) Bytes() []byte { return m.b }
 
 // Addr returns the address of the first byte.
 func (m FileMemory) Addr() uint64 { return m.base }
 
-// Persist implements transport.Persistent: it returns when the bytes are on the disk.
+// Persist implements transport.Persistent: it returns when the n bytes at va are on the disk (msync). A FLUSH calls it.
 func (m FileMemory) Persist(va, n uint64) error {
 	if n == 0 {
 		return nil
@@ -53,5 +53,5 @@ func (m FileMemory) Persist(va, n uint64) error {
 	return unix.Msync(m.b[from:to], unix.MS_SYNC)
 }
 
-// Close ends the mapping. Nothing is registered on it any more.
+// Close ends the mapping. No region may be on it any more: an access would end the program. It is called once.
 func (m FileMemory) Close() error { return unix.Munmap(m.b) }

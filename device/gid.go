@@ -9,11 +9,11 @@ import (
 	"github.com/softnic/softnic/link"
 )
 
-// GID is a global identifier: an IPv6 address, or an IPv4 address mapped into
-// one. The zero value is an empty table entry.
+// GID is a global identifier (ibv_gid): an IPv6 address, or an IPv4 address mapped into
+// one, in network order. The zero value is an empty table entry.
 type GID [16]byte
 
-// GIDOf returns the GID of an address.
+// GIDOf returns the GID of an address, without its zone; the zero GID for the zero Addr.
 func GIDOf(a netip.Addr) GID { return GID(a.As16()) }
 
 // Addr returns the address, IPv4 as a 4-byte address.
@@ -33,7 +33,7 @@ func (g GID) String() string {
 // MarshalText implements encoding.TextMarshaler.
 func (g GID) MarshalText() ([]byte, error) { return []byte(g.String()), nil }
 
-// UnmarshalText implements encoding.TextUnmarshaler.
+// UnmarshalText implements encoding.TextUnmarshaler: it takes an address, IPv4 too. The error is no Errno.
 func (g *GID) UnmarshalText(b []byte) error {
 	a, err := netip.ParseAddr(string(b))
 	if err != nil {
@@ -46,7 +46,7 @@ func (g *GID) UnmarshalText(b []byte) error {
 // Hex returns the 32 hex digits that the pingpong tools exchange.
 func (g GID) Hex() string { return hex.EncodeToString(g[:]) }
 
-// ParseGIDHex is the reverse of Hex.
+// ParseGIDHex is the reverse of Hex. The error, for what is not 32 hex digits, is no Errno.
 func ParseGIDHex(s string) (g GID, err error) {
 	if len(s) != 32 {
 		return g, fmt.Errorf("GID %q: 32 hex digits expected", s)

@@ -12,10 +12,11 @@ import (
 // respTime is within which time a datagram is answered: 4.096 µs · 2^18, 1.07 s, as adapters say.
 const respTime = 18
 
-// ProcessMAD has the port answer a management datagram (256 bytes): NodeInfo, NodeDescription and PortInfo of
-// subnet management, ClassPortInfo, PortCounters and PortCountersExtended of performance management. What
-// it does not know of these two it answers with a status; what is not for it, the answer is nil. This is what
-// the device does with datagrams to its queue pairs 0 and 1, of which neither has to exist.
+// ProcessMAD has the port answer a management datagram (256 bytes; package wire/mad reads and writes them): NodeInfo,
+// NodeDescription and PortInfo of subnet management, ClassPortInfo, PortCounters and PortCountersExtended of performance
+// management. What it does not know of these two it answers with a status; what is not for it, the answer is nil. This is what
+// the device does with datagrams to its queue pairs 0 and 1, of which neither has to exist. m is not changed. EINVAL: another
+// port, not 256 bytes of base version 1.
 func (d *Device) ProcessMAD(port int, m []byte) ([]byte, error) {
 	switch {
 	case port != 1:

@@ -11,17 +11,17 @@ import (
 	"github.com/softnic/softnic/wire/bth"
 )
 
-// Limits of multicast; values as rdma_rxe reports them.
+// Limits of multicast; values as rdma_rxe reports them (rxe_param.h). Beyond one QP.Attach fails with ENOMEM.
 const (
 	MaxMcastGrp   = 8192                     // groups of a device
 	MaxMcastQP    = 56                       // queue pairs of a group
 	MaxMcastTotal = MaxMcastGrp * MaxMcastQP // attachments of a device
 )
 
-// MulticastQPN is the queue pair number that a datagram to a multicast group is sent to.
+// MulticastQPN is the queue pair number that a datagram to a multicast group is sent to (SendWR.RemoteQPN).
 const MulticastQPN = 0xFFFFFF
 
-// IsMulticast reports whether the GID is that of a multicast group: an IPv6 one, or an IPv4 one mapped.
+// IsMulticast reports whether the GID is that of a multicast group: an IPv6 one, ff00::/8, or an IPv4 one, 224.0.0.0/4, mapped.
 func (g GID) IsMulticast() bool { return g.Addr().IsMulticast() }
 
 // mcast is who listens to which group.
@@ -71,7 +71,8 @@ func (q *QP) groupOf(gid GID) (netip.Addr, error) {
 // matter. Attaching again does nothing, as on rxe. EINVAL: not UD, no group, destroyed. Beyond a limit the error is ENOMEM, as
 // there (rxe_mcast.c). While it is attached, Destroy is EBUSY.
 //
-// The first attachment of the device has the link join the group; what the link says against it is the error.
+// The first attachment of the device has the link join the group; what the link says against it is the error: EOPNOTSUPP where it
+// cannot join any, else EIO.
 func (q *QP) Attach(gid GID) error {
 	const op = "attach_mcast"
 	fail := func(err error) error { return &OpError{op, qpName(q.num), err} }
@@ -129,7 +130,7 @@ func (q *QP) joined(a netip.Addr) bool {
 }
 
 // Detach is the reverse of Attach (ibv_detach_mcast): when it returns, no datagram to the group is delivered any more. A
-// group that the queue pair is not attached to is EINVAL.
+// group that the queue pair is not attached to is EINVAL; so is what is no group, or no UD queue pair.
 func (q *QP) Detach(gid GID) error {
 	const op = "detach_mcast"
 	a, err := q.groupOf(gid)

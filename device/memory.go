@@ -51,8 +51,13 @@ type goMemory struct {
 	base uint64
 }
 
-// NewMemory returns b as Memory. Its first address is the address of b[0].
+// NewMemory returns b as Memory, for PD.RegMemory, MR.Rereg and transport.RegWR. Its first address is AddrOf(b). Atomics on it
+// are atomic with sync/atomic on the same 8 aligned bytes.
 func NewMemory(b []byte) Memory { return &goMemory{b, addrOf(b)} }
+
+// AddrOf returns the address, in bytes, that b[0] has in NewMemory(b), and in a region over b that is not ZeroBased (MR.Addr);
+// 0 for nil. It stays so while a region or Memory holds b: Go does not move what these hold.
+func AddrOf(b []byte) uint64 { return addrOf(b) }
 
 func addrOf(b []byte) uint64 { return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(b)))) }
 

@@ -8,30 +8,37 @@ import (
 	"github.com/softnic/softnic/wire/bth"
 )
 
-// QPAttr are the attributes of a queue pair (ibv_qp_attr).
+// QPAttr are the attributes of a queue pair (ibv_qp_attr). QP.Modify looks at those that its mask names alone; which can be
+// named when is in the manual page ibv_modify_qp(3) and in the kernel's core/verbs.c:qp_state_table.
 type QPAttr struct {
-	State           State
-	CurState        State
-	PathMTU         int // bytes: 256, 512, 1024, 2048, 4096
-	QKey            uint32
-	RQPSN, SQPSN    uint32 // 24 bits
-	DestQPN         uint32 // 24 bits
-	Access          Access // RemoteWrite, RemoteRead, RemoteAtomic
-	AH              AHAttr
-	PKeyIndex       int // entry of the port's P_Key table
-	Port            int
-	MaxRdAtomic     int  // READs and atomics in flight as initiator
-	MaxDestRdAtomic int  // and as responder; rounded up to a power of two
-	MinRNRTimer     int  // code, 0 ... 31
-	Timeout         int  // code, 0 ... 31; 4.096 µs · 2^code, 0: no timer
-	RetryCnt        int  // 0 ... 7
-	RNRRetry        int  // 0 ... 7; 7: no limit
-	SQDNotify       bool // to SQD: an event EventSQDrained says when all that was begun is complete (en_sqd_async_notify)
-	SQDraining      bool // Query alone: in SQD, and it is not yet (sq_draining)
+	State           State  // AttrState: where to go
+	CurState        State  // AttrCurState: where the caller believes it to be; another is EINVAL
+	PathMTU         int    // bytes: 256, 512, 1024, 2048, 4096, not above PortAttr.ActiveMTU; of datagrams it is that, of raw packets the link's MTU
+	QKey            uint32 // UD: of the datagrams that it receives
+	RQPSN, SQPSN    uint32 // first PSN that is expected, and that is sent; of what is longer the low 24 bits count
+	DestQPN         uint32 // the peer's, 24 bits
+	Access          Access // what peers may ask for: RemoteWrite, RemoteRead, RemoteAtomic, FlushGlobal, FlushPersistent; LocalWrite and MWBind say nothing
+	AH              AHAttr // AttrAV: the peer's address
+	PKeyIndex       int    // entry of the port's P_Key table, below PortAttr.PKeys
+	Port            int    // 1
+	MaxRdAtomic     int    // READs, atomics, ATOMIC WRITEs and FLUSHes in flight as initiator, 0 ... MaxRdAtomic; 0: none can be posted
+	MaxDestRdAtomic int    // and as responder, 0 ... MaxRdAtomic; rounded up to a power of two. 0: they are refused
+	MinRNRTimer     int    // how long a peer is to wait that found no receive; code of the AETH, 0 ... 31: 0 is 655.36 ms, 1 is 0.01 ms, 31 is 491.52 ms
+	Timeout         int    // how long to wait for an answer; code, 0 ... 31: 4.096 µs · 2^code, 0: for ever
+	RetryCnt        int    // how often a request without an answer is sent again, 0 ... 7; 7 is seven times (profile rxe: for ever)
+	RNRRetry        int    // and one that found no receive, 0 ... 7; 7: no limit
+	SQDNotify       bool   // with State StateSQD: an event EventSQDrained says when all that was begun is complete (en_sqd_async_notify)
+	SQDraining      bool   // Query alone: in SQD, and it is not yet (sq_draining)
 }
 
-// Modify changes the attributes that mask names, and with AttrState the state.
-// Everything is checked before anything changes.
+// Modify changes the attributes that mask names, and with AttrState the state (ibv_modify_qp). Everything is checked before
+// anything changes. EINVAL, the only errno that there is: a change of state that does not exist, an attribute that it needs and
+// mask does not name, or that it does not take, a value out of its range, an address vector that PD.CreateAH would refuse,
+// leaving SQD while it drains, nil, a queue pair that is destroyed.
+//
+// To RESET it waits for packets that are being sent; requests are dropped without completions, completions that nobody has
+// polled are removed, and attributes are forgotten. To ERR all requests are flushed before it returns, or soon after where
+// there are many.
 func (q *QP) Modify(a *QPAttr, mask AttrMask) error {
 	q.mu.Lock()
 	err := q.modify(a, mask)
@@ -240,7 +247,9 @@ func (q *QP) toReset() {
 	q.rcq.purge(q.num)
 }
 
-// Query returns the attributes that are in force (ibv_query_qp).
+// Query returns the attributes that are in force, and what the queue pair was made of (ibv_query_qp): Cap as it came out,
+// without rings, BlockSelfMulticast, StateChanged and XRCD. It does not fail: of a queue pair that is destroyed the state is
+// RESET.
 func (q *QP) Query() (QPAttr, QPInit) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

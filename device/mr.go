@@ -11,14 +11,14 @@ import (
 	"github.com/softnic/softnic/transport"
 )
 
-// PD is a protection domain: what binds memory, queue pairs and address
-// handles together.
+// PD is a protection domain (ibv_pd): what binds memory, queue pairs and address
+// handles together. A key is good for the queue pairs of its domain alone.
 type PD struct {
 	ctx  *Context
 	uses atomic.Int32
 }
 
-// AllocPD makes a protection domain.
+// AllocPD makes a protection domain (ibv_alloc_pd). EINVAL: more than MaxPD on the device.
 func (c *Context) AllocPD() (*PD, error) {
 	pd := &PD{ctx: c}
 	if err := own(c, "alloc_pd", c.pds, MaxPD, pd, nil, nil); err != nil {
@@ -30,7 +30,7 @@ func (c *Context) AllocPD() (*PD, error) {
 // live checks that the domain was not freed; the context's lock is held.
 func (pd *PD) live() error { return alive(pd.ctx.pds, pd, "protection domain") }
 
-// Dealloc frees the protection domain; EBUSY while anything belongs to it.
+// Dealloc frees the protection domain (ibv_dealloc_pd). EBUSY: something belongs to it. EINVAL: it is freed already.
 func (pd *PD) Dealloc() error {
 	c := pd.ctx
 	c.mu.Lock()
@@ -65,9 +65,10 @@ func persists(m Memory) bool {
 	return ok
 }
 
-// RegMR registers b (ibv_reg_mr). Keys are random; the L_Key and the R_Key differ unless
-// Options.SameKeys is set. RemoteWrite and RemoteAtomic need LocalWrite. With ZeroBased the first byte
-// has address 0 in all work requests, else that of b[0].
+// RegMR registers b (ibv_reg_mr), which may be empty. Keys are random; the L_Key and the R_Key differ unless
+// Options.SameKeys is set or the profile is rxe. RemoteWrite and RemoteAtomic need LocalWrite. With ZeroBased the first byte
+// has address 0 in all work requests, else AddrOf(b). The region holds b until Dereg. EINVAL: rights that do not go together,
+// FlushPersistent, more than MaxMR on the device. EOPNOTSUPP: other rights than those above.
 func (pd *PD) RegMR(b []byte, access Access) (*MR, error) {
 	mem := &goMemory{b, addrOf(b)}
 	if access&ZeroBased != 0 {
@@ -81,8 +82,9 @@ func (pd *PD) RegMR(b []byte, access Access) (*MR, error) {
 	return mr, nil
 }
 
-// RegMemory registers n bytes of m from its address va on. The caller answers for it that m has them: no access
-// goes beyond them. With ZeroBased va must be 0.
+// RegMemory registers n bytes of m from its address va on. The caller answers for it that m has them, unless m is of NewMemory:
+// no access goes beyond them. With ZeroBased va must be 0, which is then an address of m. It fails as RegMR does, and with
+// EINVAL: no memory, more bytes than m is known to have, FlushPersistent for memory that is not transport.Persistent.
 func (pd *PD) RegMemory(m Memory, va, n uint64, access Access) (*MR, error) {
 	const op = "reg_mr"
 	if err := checkMR(m, va, n, access); err != nil {
@@ -128,19 +130,21 @@ func holds(m Memory, va, n uint64) bool {
 	return !ok || within(va, n, g.base, uint64(len(g.b)))
 }
 
-// ReregFlags says what Rereg changes; values as enum ibv_rereg_mr_flags.
+// ReregFlags says what Rereg changes; values as enum ibv_rereg_mr_flags. 0 is refused.
 type ReregFlags int
 
 // What can be changed.
 const (
 	ReregTranslation ReregFlags = 1 << 0 // memory, address, length
-	ReregPD          ReregFlags = 1 << 1
-	ReregAccess      ReregFlags = 1 << 2
+	ReregPD          ReregFlags = 1 << 1 // protection domain
+	ReregAccess      ReregFlags = 1 << 2 // rights
 )
 
-// Rereg changes a registration in place (ibv_rereg_mr): the keys stay. What flags does not name is not looked at. Accesses under the
-// old registration have ended when it returns, and those that are waiting to be sent fail. On an error nothing has changed: EINVAL
-// also while memory windows are bound to the region.
+// Rereg changes a registration in place (ibv_rereg_mr): the keys stay. What flags does not name is not looked at. Accesses
+// under the old registration have ended when it returns, and those that are waiting to be sent fail. On an error nothing has
+// changed: what RegMemory fails with, and EINVAL: no flag or an unknown one, a protection domain of another context, memory
+// windows that are bound to the region, a region that is not registered any more. Meanwhile no other goroutine may call a
+// method of the region.
 func (m *MR) Rereg(flags ReregFlags, pd *PD, mem Memory, va, n uint64, access Access) error {
 	c := m.pd.ctx
 	c.mu.Lock()
@@ -197,28 +201,31 @@ func (m *MR) rereg(flags ReregFlags, pd *PD, mem Memory, va, n uint64, access Ac
 	return was, nil
 }
 
-// LKey returns the key for local work requests.
+// LKey returns the key for local work requests (SGE.LKey), good until Dereg.
 func (m *MR) LKey() uint32 { return m.lkey }
 
-// RKey returns the key for the peer.
+// RKey returns the key for the peer (SendWR.RKey there), good until Dereg; for nothing in a region without remote rights.
 func (m *MR) RKey() uint32 { return m.rkey }
 
-// Addr returns the first address of the region.
+// Addr returns the first address of the region, for SGEs and for peers: AddrOf what was registered, 0 with ZeroBased, or va of
+// RegMemory.
 func (m *MR) Addr() uint64 { return m.base }
 
 // Len returns the length of the region in bytes.
 func (m *MR) Len() int { return int(m.size) }
 
-// Bytes returns the slice that was registered; nil for Memory of the caller's own.
+// Bytes returns the slice that RegMR registered, or the whole one behind a NewMemory that Rereg has registered; nil after RegMemory.
 func (m *MR) Bytes() []byte { return m.buf }
 
-// SGE returns the gather or scatter entry for n bytes at offset off.
+// SGE returns the gather or scatter entry for n bytes at offset off. Whether the region has them is looked at when the request
+// is executed: StatusLocalProtection.
 func (m *MR) SGE(off, n int) SGE {
 	return SGE{Addr: m.base + uint64(off), Length: uint32(n), LKey: m.lkey}
 }
 
-// Dereg ends the registration and waits until no access is running. After it
-// no byte is read or written through the region's keys.
+// Dereg ends the registration (ibv_dereg_mr) and waits until no access is running. After it no byte is read or written through
+// the region's keys. Requests that name it and have not ended fail. EINVAL: memory windows are bound to it, or it is not
+// registered any more.
 func (m *MR) Dereg() error {
 	c := m.pd.ctx
 	c.mu.Lock()

@@ -12,16 +12,17 @@ type MWType int
 
 // The types. A window of type 1 is good for every queue pair of its domain; one of type 2 for
 // the queue pair that bound it alone, and of these the domain of 2A is not compared with that of
-// the queue pair.
+// the queue pair. One of type 1 is bound anew, also to nothing; one of type 2 has to be invalidated before it is bound again.
 const (
 	MW1  MWType = 1
 	MW2B MWType = 2
-	MW2A MWType = 3
+	MW2A MWType = 3 // verbs count it as 2
 )
 
 // MW is a memory window (ibv_mw): a key for a part of a region, given and taken away by work requests
 // (OpBindMW, OpLocalInv). A bind needs a region with MWBind, of the queue pair's domain, and a range in it; a window that can
-// be written to needs one with LocalWrite. What is not possible completes with StatusMWBind (roce.md B.14).
+// be written to needs one with LocalWrite. What is not possible completes with StatusMWBind (roce.md B.14). transport.BindWR says
+// what to give. Peers alone use a window: it has no L_Key.
 type MW struct {
 	pd   *PD
 	typ  MWType
@@ -33,7 +34,7 @@ type MW struct {
 	qp  *QP     // type 2: who bound it
 }
 
-// AllocMW makes a memory window that is not bound (ibv_alloc_mw). EINVAL: another type, more than MaxMW.
+// AllocMW makes a memory window that is not bound (ibv_alloc_mw). EINVAL: another type, more than MaxMW on the device.
 func (pd *PD) AllocMW(t MWType) (*MW, error) {
 	const op = "alloc_mw"
 	if t < MW1 || t > MW2A {
@@ -55,7 +56,8 @@ func (pd *PD) AllocMW(t MWType) (*MW, error) {
 	return w, nil
 }
 
-// RKey returns the window's key as it is now; a bind that has completed changes it to BindWR.NewKey.
+// RKey returns the window's key as it is now; a bind that has completed has changed it to transport.BindWR.NewKey. It is good
+// while the window is bound.
 func (w *MW) RKey() uint32 { return w.rkey.Load() }
 
 // Type returns the window's type.
@@ -65,8 +67,7 @@ func (w *MW) Type() MWType { return w.typ }
 // the low 8 bits, which are the program's, change.
 func IncRKey(k uint32) uint32 { return k&^0xFF | (k+1)&0xFF }
 
-// Dealloc frees the window, bound or not, and waits until no access is running (ibv_dealloc_mw); EINVAL when it is freed
-// already.
+// Dealloc frees the window (ibv_dealloc_mw), bound or not, and waits until no access is running. EINVAL: it is freed already.
 func (w *MW) Dealloc() error {
 	c := w.pd.ctx
 	c.mu.Lock()

@@ -10,7 +10,8 @@ import (
 // does not make another.
 const DefaultPKey = 0xFFFF
 
-// MaxPKeys is how many entries a P_Key table can have, as rdma_rxe reports it (roce.md C.3).
+// MaxPKeys is how many entries a P_Key table can have, as rdma_rxe reports it (rxe_param.h); rxe has one, softnic has as many as
+// Options.PKeys.
 const MaxPKeys = 64
 
 // What a P_Key consists of.
@@ -53,7 +54,7 @@ func ParsePKeys(l []string) ([]uint16, error) {
 }
 
 // QueryPKey returns an entry of the port's P_Key table (ibv_query_pkey), whose length is PortAttr.PKeys. The table does not
-// change while the device is open.
+// change while the device is open. EINVAL: another port than 1, an index beyond the table.
 func (d *Device) QueryPKey(port, index int) (uint16, error) {
 	if port != 1 || index < 0 || index >= len(d.pkeys) {
 		entries := "one entry"

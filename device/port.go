@@ -87,8 +87,8 @@ func (d *Device) deaf(err error) {
 	}
 }
 
-// Watch has f called, on a goroutine of the link, after the addresses, the MTU or the
-// state of the port have changed, until stop is called. Programs have events for that: Context.AsyncEvent.
+// Watch has f called, on a goroutine of the link, after the addresses, the MTU or the state of the port have changed, until
+// stop is called. f must not call Watch or stop. Programs have events for that: Context.AsyncEvent.
 func (d *Device) Watch(f func()) (stop func()) {
 	d.watchMu.Lock()
 	defer d.watchMu.Unlock()
@@ -111,8 +111,8 @@ func (d *Device) tellWatchers() {
 	}
 }
 
-// QueryPort describes the port (ibv_query_port). The state is PortActive from EventPortActive to EventPortErr or
-// EventDeviceFatal.
+// QueryPort describes the port (ibv_query_port), which is 1: another is EINVAL. The state is PortActive from EventPortActive to
+// EventPortErr or EventDeviceFatal.
 func (d *Device) QueryPort(port int) (PortAttr, error) {
 	if port != 1 {
 		return PortAttr{}, &OpError{"query_port", d.name, because(EINVAL, "port %d: the device has port 1", port)}
@@ -130,7 +130,7 @@ func (d *Device) QueryPort(port int) (PortAttr, error) {
 }
 
 // QueryGID returns an entry of the port's GID table (ibv_query_gid); an unused
-// one is zero. EventGIDChange tells that the table is another.
+// one is zero. EINVAL: another port than 1, an index that is not 0 ... GIDTableLen-1. EventGIDChange tells that the table is another.
 func (d *Device) QueryGID(port, index int) (GID, error) {
 	if port != 1 || index < 0 || index >= GIDTableLen {
 		return GID{}, &OpError{"query_gid", d.name, because(EINVAL, "port %d index %d: port 1 has %d entries", port, index, GIDTableLen)}

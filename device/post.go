@@ -8,12 +8,16 @@ import (
 // errNoRequest is for nil in place of a work request.
 var errNoRequest = because(EINVAL, "there is no work request")
 
-// PostSend adds a send work request (ibv_post_send). The request and its lists
-// are copied; the data is read until the completion.
+// PostSend adds a send work request (ibv_post_send). The request and its lists, inline data too, are copied; the data is read
+// until the completion. ENOMEM: Cap.SendWR requests have not ended. EINVAL: the state is below RTS, an operation that the
+// service does not have, more entries than Cap.SendSGE, more inline data than Cap.Inline, more than MaxMessage bytes, an atomic
+// or ATOMIC WRITE of other than 8 bytes, a READ, atomic or FLUSH where MaxRdAtomic is 0, a READ of more than 2^23-1 packets, an
+// address handle that is missing, destroyed or of another PD, nil, queues that are rings, a queue pair that is destroyed. In
+// SQD requests wait, in SQE and ERR they are flushed. A bad key is no error here but a completion.
 func (q *QP) PostSend(wr *SendWR) error { return q.PostSendList(wr) }
 
 // PostSendList adds several requests and rings one doorbell. The first that is
-// refused ends it; those before it are posted.
+// refused ends it with the error that PostSend has for it; those before it are posted.
 func (q *QP) PostSendList(wrs ...*SendWR) error {
 	q.mu.Lock()
 	var err error
@@ -31,7 +35,7 @@ func (q *QP) PostSendList(wrs ...*SendWR) error {
 }
 
 // Doorbell says that a program has added requests to its SendRing. Below RTS that is
-// refused, and the requests stay where they are.
+// refused (EINVAL), and the requests stay where they are.
 func (q *QP) Doorbell() error {
 	q.mu.Lock()
 	if err := q.takesSends(); err != nil {
@@ -159,8 +163,9 @@ func (q *QP) checkDatagram(wr *SendWR) error {
 	return nil
 }
 
-// PostRecv adds a receive work request (ibv_post_recv). The request and its
-// list are copied.
+// PostRecv adds a receive work request (ibv_post_recv). The request and its list are copied. ENOMEM: Cap.RecvWR receives have
+// not ended. EINVAL: state RESET, more entries than Cap.RecvSGE, a queue pair without a receive queue of its own (SRQ, XRC),
+// nil, queues that are rings, a queue pair that is destroyed. In ERR it is flushed.
 func (q *QP) PostRecv(wr *RecvWR) error {
 	q.mu.Lock()
 	err := q.checkRecv(wr)

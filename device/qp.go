@@ -24,38 +24,38 @@ type QPType int
 // The queue pair types. CreateQP takes all but XRC_TGT, which CreateXRCTarget makes. There is one GSI (QP1) and
 // one SMI (QP0) at a time; RAW_PACKET needs a link with Ethernet.
 const (
-	SMI       QPType = 0
-	GSI       QPType = 1
-	RC        QPType = 2
-	UC        QPType = 3
-	UD        QPType = 4
-	RawPacket QPType = 8
-	XRCIni    QPType = 9
-	XRCTgt    QPType = 10
+	SMI       QPType = 0  // QP0: datagrams of subnet management with the device itself
+	GSI       QPType = 1  // QP1: datagrams of general management
+	RC        QPType = 2  // reliable connection
+	UC        QPType = 3  // unreliable connection
+	UD        QPType = 4  // unreliable datagram
+	RawPacket QPType = 8  // Ethernet frames
+	XRCIni    QPType = 9  // XRC, the side that sends
+	XRCTgt    QPType = 10 // XRC, the side that receives into the shared receive queue that a request names
 )
 
 var qpTypeNames = map[QPType]string{SMI: "SMI", GSI: "GSI", RC: "RC", UC: "UC", UD: "UD", RawPacket: "RAW_PACKET", XRCIni: "XRC_INI", XRCTgt: "XRC_TGT"}
 
-// String returns the name as `rdma resource show` prints it.
+// String returns the name as `rdma resource show` prints it; "" for a type that is none of these.
 func (t QPType) String() string { return qpTypeNames[t] }
 
-// Cap is the capacity of a queue pair (ibv_qp_cap).
+// Cap is the capacity of a queue pair (ibv_qp_cap). In the zero value nothing can be posted.
 type Cap struct {
-	SendWR, RecvWR   int // work requests, 0 ... MaxQPWR
+	SendWR, RecvWR   int // work requests that have not ended, 0 ... MaxQPWR; RecvWR is not looked at where there is an SRQ
 	SendSGE, RecvSGE int // entries of one work request, 0 means 1, at most MaxSGE
 	Inline           int // bytes of inline data, 0 ... MaxInline
 }
 
 // QPInit says what a queue pair is to be (ibv_qp_init_attr).
 type QPInit struct {
-	Type           QPType
-	SendCQ, RecvCQ *CQ
-	Cap            Cap
-	XRCD           *XRCD            // set by CreateXRCTarget
+	Type           QPType           // the service; not XRCTgt. The zero value is SMI
+	SendCQ, RecvCQ *CQ              // where its requests complete, perhaps the same; RecvCQ is nil for XRCIni
+	Cap            Cap              // how much can be posted
+	XRCD           *XRCD            // not looked at: CreateXRCTarget sets it
 	SRQ            *SRQ             // receives come from it instead of a queue of its own; nil: none
-	SigAll         bool             // every send request makes a completion
+	SigAll         bool             // every send request makes a completion (sq_sig_all); else those with Signaled
 	Steer          Steering         // RAW_PACKET: what it receives
-	Handler        func(AsyncEvent) // event_handler; nil: events go to the context's list
+	Handler        func(AsyncEvent) // called for its events (event_handler); nil: they go to the context's list
 
 	// BlockSelfMulticast keeps what the queue pair sends to a multicast group from itself, if it is attached
 	// (IBV_QP_CREATE_BLOCK_SELF_MCAST_LB). Others on the device hear it.
@@ -82,10 +82,11 @@ type SendRing interface {
 // RecvRing is a receive queue in memory that a program shares; see SendRing.
 type RecvRing interface {
 	transport.RecvQueue
+	// Clear is that of SendRing.
 	Clear()
 }
 
-// QP is a queue pair.
+// QP is a queue pair (ibv_qp): a send queue and a receive queue with a service, and what it knows of its peer.
 type QP struct {
 	dev         *Device
 	ctx         *Context
@@ -150,7 +151,10 @@ const (
 	todoMore                       // the engine has not seen all of its queues
 )
 
-// CreateQP makes a queue pair in state RESET. An XRC initiator has no receive queue, and RecvCQ is nil.
+// CreateQP makes a queue pair in state RESET (ibv_create_qp), with a random number from 0x10 on. An XRC initiator has no
+// receive queue, and RecvCQ is nil. EINVAL: a completion queue that is missing, a value of Cap out of its range, an SRQ of an
+// XRC domain, a second SMI or GSI, XRCTgt, a Steering that cannot be, rings for one queue alone, more than MaxQP on the device.
+// EOPNOTSUPP: another type, or RawPacket on a link without Ethernet. ENOSPC: more than MaxRawQP.
 func (pd *PD) CreateQP(in QPInit) (*QP, error) {
 	if in.Type == XRCTgt {
 		return nil, &OpError{"create_qp", "", because(EINVAL, "an XRC target belongs to an XRC domain: CreateXRCTarget")}
@@ -319,13 +323,13 @@ func checkQPInit(in *QPInit) error {
 	return nil
 }
 
-// Num returns the queue pair number, 24 bits.
+// Num returns the queue pair number, 24 bits: 0 for SMI, 1 for GSI. After Destroy another queue pair may get it.
 func (q *QP) Num() uint32 { return q.num }
 
 // Type returns the service.
 func (q *QP) Type() QPType { return q.typ }
 
-// State returns the state.
+// State returns the state; RESET when the queue pair is destroyed.
 func (q *QP) State() State {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -337,8 +341,9 @@ func (q *QP) State() State {
 // comes to the device once. Packets with a wrong ICRC, and others that never got to a queue pair, are the device's alone.
 func (q *QP) Statistics() []stats.Value { return q.counters.Values(dropName) }
 
-// Destroy stops the queue pair and frees it. Requests that are outstanding make
-// no completions, and those that nobody has polled are removed.
+// Destroy stops the queue pair and frees it (ibv_destroy_qp), in any state. Requests that are outstanding make
+// no completions, and those that nobody has polled are removed; what is in a CompletionRing stays. EBUSY: it is attached to a multicast
+// group. EINVAL: it is destroyed already. No event of it comes afterwards; a Handler that runs meanwhile ends later.
 func (q *QP) Destroy() error { return q.destroy(false) }
 
 // destroy is Destroy. With its context a queue pair goes even while it is attached to a multicast group.

@@ -10,7 +10,8 @@ import (
 // ibv_qp_attr_mask.
 type AttrMask uint32
 
-// The attributes.
+// The attributes. Each is for the field of its name, AttrAV for AH. There is no field for AttrAltPath and AttrCap, which are
+// refused, nor for AttrPathMig and AttrRateLimit, which say nothing where the state table has them.
 const (
 	AttrState           AttrMask = 1 << 0
 	AttrCurState        AttrMask = 1 << 1
@@ -44,7 +45,7 @@ var attrNames = [...]string{
 	25: "IBV_QP_RATE_LIMIT",
 }
 
-// String lists the verbs names, joined by "|".
+// String lists the verbs names, joined by "|"; "" for 0.
 func (m AttrMask) String() string {
 	var l []string
 	for m != 0 {

@@ -15,18 +15,19 @@ import (
 // Steering says which Ethernet frames a raw packet queue pair receives. Each queue pair whose steering a frame fits gets a
 // copy; none takes a frame away from who else gets it.
 //
-// RoCE packets to an address of the device belong to its other queue pairs, and a raw one sees them only as a Sniffer. What a TAP
-// answers by itself (ARP, neighbour discovery, echo) it answers all the same. What the device sends it does not receive.
+// RoCE packets to an address of the device belong to its other queue pairs, and a raw one sees them only as a Sniffer. What a
+// TAP answers by itself (ARP, neighbour discovery, echo) it answers all the same. What the device sends it does not receive.
+// The zero value takes every frame to the port's own address and to all.
 type Steering struct {
-	MACs      []net.HardwareAddr // destinations, at most MaxSteerMACs; none: the port's own address, and broadcast
+	MACs      []net.HardwareAddr // destinations of 6 bytes, at most MaxSteerMACs; none: the port's own address, and broadcast
 	EtherType uint16             // of the frame, or behind one VLAN tag; 0: any
 	Sniffer   bool               // whatever the destination, RoCE packets too; MACs is empty
 }
 
-// Limits of raw packet queue pairs.
+// Limits of raw packet queue pairs. Beyond one PD.CreateQP fails: with ENOSPC for the first, with EINVAL for the second.
 const (
 	MaxRawQP     = 64 // of a device: each frame is compared with all
-	MaxSteerMACs = 64
+	MaxSteerMACs = 64 // of a Steering
 )
 
 type mac [6]byte

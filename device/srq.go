@@ -13,12 +13,12 @@ import (
 type SRQInit struct {
 	MaxWR  int // receives that it holds, 1 ... MaxSRQWR
 	MaxSGE int // entries of one receive, 0 means 1, at most MaxSRQSGE
-	Limit  int // see SRQ.SetLimit
+	Limit  int // 0 ... MaxWR; see SRQ.SetLimit
 	// XRCD makes it the target of XRC requests, which complete to CQ; nil: it serves the queue
 	// pairs that are created with it.
 	XRCD *XRCD
 	CQ   *CQ
-	// Ring is the queue in memory that a program shares, instead of what PostRecv fills.
+	// Ring is the queue in memory that a program shares, instead of what PostRecv fills; nil: none.
 	Ring SharedRing
 }
 
@@ -26,13 +26,14 @@ type SRQInit struct {
 // the shared receive queue.
 type SharedRing interface {
 	RecvRing
+	// Len returns how many receives it holds that were not fetched.
 	Len() int
 	// Malformed reports whether the receive fetched last cannot be what the program meant. Whoever has
 	// taken it fails with it, and the queue raises EventSRQErr, once.
 	Malformed() bool
 }
 
-// SRQ is a shared receive queue: receives for any message of the queue pairs that were created
+// SRQ is a shared receive queue (ibv_srq): receives for any message of the queue pairs that were created
 // with it.
 type SRQ struct {
 	ctx  *Context
@@ -52,7 +53,8 @@ type SRQ struct {
 	dead  bool
 }
 
-// CreateSRQ makes a shared receive queue.
+// CreateSRQ makes a shared receive queue (ibv_create_srq). EINVAL: a value out of its range, one of XRCD and CQ without the other, more
+// than MaxSRQ on the device.
 func (pd *PD) CreateSRQ(in SRQInit) (*SRQ, error) {
 	const op = "create_srq"
 	if in.MaxSGE == 0 {
@@ -100,7 +102,7 @@ func (pd *PD) CreateSRQ(in SRQInit) (*SRQ, error) {
 func (s *SRQ) name() string { return fmt.Sprintf("srq %d", s.id) }
 
 // PostRecv adds a receive work request (ibv_post_srq_recv). The request and its list are
-// copied.
+// copied. ENOMEM: it holds MaxWR. EINVAL: more entries than MaxSGE, nil, a queue with a Ring, or one that is destroyed.
 func (s *SRQ) PostRecv(wr *RecvWR) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -126,7 +128,8 @@ func (s *SRQ) PostRecv(wr *RecvWR) error {
 }
 
 // SetLimit asks for one event EventSRQLimit when fewer than n receives are left after one was
-// taken; 0 asks for none (ibv_modify_srq).
+// taken; 0 asks for none (ibv_modify_srq). The event goes to the context's list, and ends it: set the limit again. EINVAL: n is not
+// 0 ... MaxWR, or the queue is destroyed.
 func (s *SRQ) SetLimit(n int) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -140,8 +143,8 @@ func (s *SRQ) SetLimit(n int) error {
 	return nil
 }
 
-// Resize changes how many receives the queue holds, at least those that it does and not less than its limit (ibv_modify_srq). It is
-// not for one with a Ring.
+// Resize changes how many receives the queue holds: 1 ... MaxSRQWR, at least those that it does and not less than its limit
+// (ibv_modify_srq). EINVAL: other values, a queue with a Ring, or one that is destroyed.
 func (s *SRQ) Resize(maxWR int) error {
 	return s.resize(maxWR, func() error {
 		if s.init.Ring != nil {
@@ -160,8 +163,9 @@ func (s *SRQ) Resize(maxWR int) error {
 	})
 }
 
-// ReplaceRing gives a queue with a Ring another one for maxWR receives, that f makes of it. f moves the receives that are there; it is
-// called under the queue's lock, so that none is taken meanwhile. With its error all stays as it was.
+// ReplaceRing gives a queue with a Ring another one for maxWR receives, that f makes of it. f moves the receives that are
+// there; it is called under the queue's lock, so that none is taken meanwhile. With its error all stays as it was, and the
+// OpError wraps it. EINVAL as from Resize, and for a queue without a Ring.
 func (s *SRQ) ReplaceRing(maxWR int, f func(old SharedRing) (SharedRing, error)) error {
 	return s.resize(maxWR, func() error {
 		if s.init.Ring == nil {
@@ -206,7 +210,7 @@ func (s *SRQ) Query() SRQInit {
 	return in
 }
 
-// Fetch implements transport.RecvQueue. A place is free for a new receive at once: with several queue
+// Fetch implements transport.RecvQueue, for engines and not for programs. A place is free for a new receive at once: with several queue
 // pairs they do not complete in order.
 func (s *SRQ) Fetch(wr *RecvWR) bool {
 	s.mu.Lock()
@@ -246,7 +250,7 @@ func (s *SRQ) Fetch(wr *RecvWR) bool {
 	return ok
 }
 
-// Retire implements transport.RecvQueue. The places are free already.
+// Retire implements transport.RecvQueue, for engines and not for programs. The places are free already.
 func (s *SRQ) Retire(n int) {
 	if s.init.XRCD == nil {
 		return
@@ -256,8 +260,8 @@ func (s *SRQ) Retire(n int) {
 	s.holds -= n
 }
 
-// Destroy frees the queue; EBUSY while a queue pair uses it, or an XRC target is in the middle of a message that it
-// receives here.
+// Destroy frees the queue (ibv_destroy_srq). EBUSY: a queue pair uses it, or an XRC target is in the middle of a message that it
+// receives here. EINVAL: it is destroyed already. Receives that are left make no completions.
 func (s *SRQ) Destroy() error { return s.destroy(false) }
 
 func (s *SRQ) destroy(force bool) error {

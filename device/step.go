@@ -10,9 +10,10 @@ import (
 // Step runs a stepped device at the point in time now: it takes in what the
 // link has, fires the timers that are due, runs handlers, and goes on until nothing is left
 // to do. It returns when it must be called next even if nothing arrives; ok is
-// false if never.
+// false if never. A packet that is on the link is something that arrives: the link knows of it (pipe.End.Next).
 //
-// Calls of other methods between two steps act at the time of the last one.
+// Calls of other methods between two steps act at the time of the last one; now does not go back. It is for a device with
+// Options.Stepped alone, any other panics, and for one goroutine at a time.
 func (d *Device) Step(now time.Time) (next time.Time, ok bool) {
 	t := now.Sub(d.start)
 	if int64(t) > d.stepNow.Load() {

@@ -6,7 +6,7 @@ import (
 	"github.com/softnic/softnic/transport"
 )
 
-// XRCD is an XRC domain: what binds XRC targets to the shared receive queues that they may
+// XRCD is an XRC domain (ibv_xrcd): what binds XRC targets to the shared receive queues that they may
 // fill. Contexts of a device share one by OpenXRCD.
 type XRCD struct {
 	ctx   *Context
@@ -17,11 +17,12 @@ type XRCD struct {
 // xrcGroup is what the contexts that share a domain have in common.
 type xrcGroup struct{ _ byte }
 
-// AllocXRCD makes an XRC domain (ibv_open_xrcd without a file). EINVAL: more than MaxXRCD.
+// AllocXRCD makes an XRC domain (ibv_open_xrcd without a file). EINVAL: more than MaxXRCD handles on the device.
 func (c *Context) AllocXRCD() (*XRCD, error) { return c.openXRCD(new(xrcGroup)) }
 
 // OpenXRCD returns a handle, owned by c, of the domain that another context of the device
-// has made (ibv_open_xrcd with its file). The domain lives as long as there is a handle of it. EINVAL: it is of another device.
+// has made (ibv_open_xrcd with its file). The domain lives as long as there is a handle of it. EINVAL: it is of another
+// device, nil, or more than MaxXRCD.
 func (c *Context) OpenXRCD(o *XRCD) (*XRCD, error) {
 	if o == nil || o.ctx.dev != c.dev {
 		return nil, &OpError{"open_xrcd", "", because(EINVAL, "the domain is of another device")}
@@ -37,8 +38,8 @@ func (c *Context) openXRCD(g *xrcGroup) (*XRCD, error) {
 	return x, nil
 }
 
-// Close gives the handle up (ibv_close_xrcd); EBUSY while there are targets or shared receive queues that were made with it,
-// EINVAL when it is closed already.
+// Close gives the handle up (ibv_close_xrcd). EBUSY: there are targets or shared receive queues that were made with it.
+// EINVAL: it is closed already.
 func (x *XRCD) Close() error {
 	c := x.ctx
 	c.mu.Lock()
@@ -53,9 +54,10 @@ func (x *XRCD) Close() error {
 	return nil
 }
 
-// CreateXRCTarget makes an XRC target queue pair: it receives into the shared receive queue that each
-// packet names, of those of the domain, with the protection domain and the completion queue of that. It
-// cannot send. Its events go to handler, or where that is nil to the context's list.
+// CreateXRCTarget makes an XRC target queue pair: it receives into the shared receive queue that each packet names, of those of
+// the domain, with the protection domain and the completion queue of that. It cannot send. Its events go to handler, or where
+// that is nil to the context's list. QP.Connect connects it. EINVAL: the domain is closed, more than MaxQP queue pairs on the
+// device.
 func (x *XRCD) CreateXRCTarget(handler func(AsyncEvent)) (*QP, error) {
 	return createQP(x.ctx, nil, QPInit{Type: XRCTgt, XRCD: x, Handler: handler})
 }

@@ -64,7 +64,7 @@ type Frame struct {
 	Eth     []byte // 14 bytes where Info.Ethernet; addresses are filled in by the endpoint, that of a multicast group by the port
 	Net     []byte // IP and UDP header
 	Tail    []byte // pad and ICRC
-	Segment int    // index in the burst: the IPv4 ID
+	Segment int    // index in the burst, from 0: the IPv4 ID
 	Raw     bool   // Packet.Data is all of an Ethernet frame, sent as it is: no headers, no Path, never in a burst
 
 	buf  [wire.EthLen + wire.MaxNetLen + wire.MaxTailLen + 1]byte
@@ -78,12 +78,12 @@ type Frame struct {
 
 // Packet is one received packet, raw.
 type Packet struct {
-	Frame   []byte    // whole, from Ethernet (Info.Ethernet) or from IP on; nil when Net and IB are given
-	Net, IB []byte    // rebuilt IP and UDP header and the UDP payload, from links that do not see the IP header
-	When    time.Time // arrival
-	View    wire.View // filled by Port.Parse
-	Fault   wire.Fault
-	Other   bool // what a Diverter brings in; Parse gives it NotRoCE and does not look at it
+	Frame   []byte     // whole, from Ethernet (Info.Ethernet) or from IP on; nil when Net and IB are given
+	Net, IB []byte     // rebuilt IP and UDP header and the UDP payload, from links that do not see the IP header
+	When    time.Time  // arrival
+	View    wire.View  // filled by Port.Parse
+	Fault   wire.Fault // why it is not taken; OK: nothing against it so far
+	Other   bool       // what a Diverter brings in; Parse gives it NotRoCE and does not look at it
 
 	passed bool   // receive impairment has been applied
 	note   string // impairment rule that touched it
@@ -100,7 +100,7 @@ type Batch struct {
 	rec     Record   // for Port.Done, so that it need not be allocated
 }
 
-// NewBatch returns a batch for up to n packets.
+// NewBatch returns a batch for up to n packets, 1 or more.
 func NewBatch(n int) *Batch {
 	return &Batch{Packets: make([]Packet, 0, n), bufs: make([][]byte, 0, n)}
 }

@@ -22,6 +22,7 @@ type Multicaster interface {
 // Wrapper is an Endpoint around another. What that one can do beyond Endpoint, and the wrapper cannot, the port asks it
 // for.
 type Wrapper interface {
+	// Unwrap returns that one.
 	Unwrap() Endpoint
 }
 
@@ -56,7 +57,8 @@ func (g *groups) has(a netip.Addr) bool {
 
 // Join makes the device a listener of a multicast group: packets to it are received from the
 // link, and what the device itself sends to the group goes to the loop as well as to the wire. It
-// does nothing if the group has been joined.
+// does nothing if the group has been joined. It fails for what is no group, with errors.ErrUnsupported where
+// the link cannot receive groups on this system (link/udp), and with what the host says against it.
 func (p *Port) Join(group netip.Addr) error {
 	if !group.IsMulticast() || group.Is4In6() || group.Zone() != "" {
 		return fmt.Errorf("%v is no multicast group", group)
@@ -81,7 +83,7 @@ func (p *Port) Join(group netip.Addr) error {
 	return nil
 }
 
-// Leave is the reverse of Join.
+// Leave is the reverse of Join. It fails where the group was not joined.
 func (p *Port) Leave(group netip.Addr) error {
 	g := &p.groups
 	g.change.Lock()

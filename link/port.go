@@ -76,7 +76,8 @@ type portCounters struct {
 	tooLong, impairedTx, impairedRx, overflow, icrcIgnored stats.Counter
 }
 
-// NewPort returns a port over ep, which it closes at the end.
+// NewPort returns a port over ep, which it closes at the end. There is nothing yet that can fail. device.Open makes the port of
+// a device.
 func NewPort(ep Endpoint, opts PortOptions) (*Port, error) {
 	p := &Port{
 		ep: ep, clk: clock.Or(opts.Clock), rules: opts.Impair, log: opts.Logger,
@@ -121,10 +122,10 @@ func (s portSource) Recv(b *Batch, wait bool) error {
 	return s.s.Recv(b, wait)
 }
 
-// Info returns the endpoint's Info as the port goes by it.
+// Info returns the endpoint's Info as the port goes by it. Its slices are not to be changed.
 func (p *Port) Info() Info { return p.view.Load().info }
 
-// Watch has f called whenever Info changed; nil ends it.
+// Watch has f called whenever Info changed, see Endpoint.Watch; nil ends it. A device has taken it.
 func (p *Port) Watch(f func()) {
 	p.mu.Lock()
 	p.notify = f
@@ -191,7 +192,7 @@ func (p *Port) Flush(now time.Time) {
 	p.flushRx(now)
 }
 
-// Next returns when Flush has something to do.
+// Next returns when Flush has something to do; false: never, as things are.
 func (p *Port) Next() (time.Time, bool) {
 	p.tx.mu.Lock()
 	at, ok := p.tx.held.next()
@@ -207,7 +208,7 @@ func (p *Port) Next() (time.Time, bool) {
 // counting is an endpoint with counters of its own.
 type counting interface{ Counters() []stats.Value }
 
-// Counters returns the counters of the port and of its endpoint.
+// Counters returns the counters of the port, in packets, and behind them those of its endpoint.
 func (p *Port) Counters() []stats.Value {
 	c := &p.count
 	v := []stats.Value{
@@ -224,7 +225,7 @@ func (p *Port) Counters() []stats.Value {
 	return v
 }
 
-// Close closes the endpoint and ends all sources. It is idempotent.
+// Close closes the endpoint and ends all sources with net.ErrClosed. The error is the endpoint's. It is idempotent.
 func (p *Port) Close() error {
 	p.mu.Lock()
 	was := p.closed

@@ -47,7 +47,7 @@ type item struct {
 	note   string
 }
 
-// NewQueue returns a queue for up to n packets. A nil clock means clock.Real.
+// NewQueue returns a queue for up to n packets, 1 or more. A nil clock means clock.Real.
 func NewQueue(n int, c clock.Clock) *Queue {
 	q := &Queue{clk: clock.Or(c), ring: make([]item, n)}
 	q.cond.L, q.room.L = &q.mu, &q.mu
@@ -56,7 +56,7 @@ func NewQueue(n int, c clock.Clock) *Queue {
 
 // Put adds a packet: fill appends its bytes to dst. With split the first split bytes are
 // the Net of the packet and the rest its IB, else all are its Frame. It reports
-// whether there was room.
+// whether there was room: false also when the queue is closed.
 func (q *Queue) Put(split int, fill func(dst []byte) []byte) bool {
 	return q.put(item{split: split}, fill)
 }
@@ -100,7 +100,7 @@ func (q *Queue) Relieve(n int) {
 	}
 }
 
-// Len returns how many packets are queued.
+// Len returns how many packets are queued, due or not.
 func (q *Queue) Len() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -110,7 +110,7 @@ func (q *Queue) Len() int {
 // Recv is Endpoint.Recv. One batch may serve several queues in turn.
 func (q *Queue) Recv(b *Batch, wait bool) error { return q.recv(context.Background(), b, wait) }
 
-// RecvContext is Recv with wait, until ctx is done.
+// RecvContext is Recv with wait, until ctx is done: it fails with the error of that then.
 func (q *Queue) RecvContext(ctx context.Context, b *Batch) error {
 	stop := context.AfterFunc(ctx, q.wake)
 	defer stop()
@@ -206,7 +206,7 @@ func (q *Queue) wake() {
 	q.mu.Unlock()
 }
 
-// Next returns when the first packet is due, for a receiver that steps.
+// Next returns when the first packet is due, for a receiver that steps; false: none is queued.
 func (q *Queue) Next() (time.Time, bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -223,7 +223,7 @@ func (q *Queue) Closed() bool {
 	return q.closed
 }
 
-// Lost returns how many packets found the queue full.
+// Lost returns how many packets found the queue full since it was made.
 func (q *Queue) Lost() uint64 { return q.lost.Load() }
 
 // Close drops what is queued and ends Recv with net.ErrClosed.

@@ -13,6 +13,7 @@ import (
 // a lock of the port held: it must not block for long and must not call the port.
 // The record and all that it points to are valid only during the call.
 type Sink interface {
+	// Capture takes a record.
 	Capture(r *Record)
 }
 
@@ -21,8 +22,8 @@ type Direction uint8
 
 // The directions, seen from the device.
 const (
-	Tx Direction = iota
-	Rx
+	Tx Direction = iota // sent, or to be sent
+	Rx                  // received
 )
 
 // Record is one packet as a port saw it. Its bytes are Eth, Net, Head, Data and Tail
@@ -51,7 +52,7 @@ func (r *Record) Len() int {
 	return n
 }
 
-// AppendTo appends the packet's bytes to dst.
+// AppendTo appends the packet's bytes, Len of them, to dst.
 func (r *Record) AppendTo(dst []byte) []byte {
 	dst = append(dst, r.Eth...)
 	dst = append(dst, r.Net...)

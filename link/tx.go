@@ -337,7 +337,7 @@ func (f *Frame) clear() {
 	f.data[0] = nil
 }
 
-// AppendTo appends the bytes of the frame to dst.
+// AppendTo appends the bytes of the frame to dst, with its Ethernet header if it has one.
 func (f *Frame) AppendTo(dst []byte) []byte {
 	dst = append(dst, f.Eth...)
 	return f.AppendIP(dst)

@@ -14,13 +14,13 @@ type Counter struct{ v atomic.Uint64 }
 // Inc adds one.
 func (c *Counter) Inc() { c.v.Add(1) }
 
-// Add adds n.
+// Add adds n, which is not below 0.
 func (c *Counter) Add(n int) { c.v.Add(uint64(n)) }
 
 // Load returns the value.
 func (c *Counter) Load() uint64 { return c.v.Load() }
 
-// Value is a named reading.
+// Value is a named reading: Name is that of a counter, with words in lower case and underlines between them.
 type Value struct {
 	Name  string `json:"name"`
 	Value uint64 `json:"value"`
@@ -31,29 +31,29 @@ type ID uint8
 
 // The counters, in the order in which they are shown.
 const (
-	// As rdma_rxe names them.
-	SentPkts ID = iota
-	RcvdPkts
-	DuplicateRequest
-	OutOfSeqRequest
-	RcvdRNRErr
+	// As rdma_rxe names them (rxe_hw_counters.c).
+	SentPkts         ID = iota // all, acknowledgements too
+	RcvdPkts                   // all, what is dropped too
+	DuplicateRequest           // requests that were executed before
+	OutOfSeqRequest            // NAKs sent for a gap
+	RcvdRNRErr                 // RNR NAKs
 	SendRNRErr
-	RcvdSeqErr
-	RetryExceededErr
-	RetryRNRExceededErr
-	CompleterRetryErr
-	SendErr
-	LinkDowned
-	RDMASends
-	RDMARecvs
+	RcvdSeqErr          // NAKs for a gap
+	RetryExceededErr    // requests given up
+	RetryRNRExceededErr // requests given up after RNR NAKs
+	CompleterRetryErr   // times that a requester went back
+	SendErr             // bursts that the link did not take
+	LinkDowned          // times that the port went down
+	RDMASends           // SENDs that completed with success
+	RDMARecvs           // receives that were filled or used up
 
 	// As mlx5 names them.
-	PacketSeqErr     // sequence NAKs received
-	ImpliedNakSeqErr // answers behind a missing one
-	LocalAckTimeoutErr
-	RNRNakRetryErr
-	OutOfBuffer // requests that found no receive
-	RxReadRequests
+	PacketSeqErr       // sequence NAKs received
+	ImpliedNakSeqErr   // answers behind a missing one
+	LocalAckTimeoutErr // times that the ACK timer ran out
+	RNRNakRetryErr     // RNR NAKs that were waited for
+	OutOfBuffer        // requests that found no receive
+	RxReadRequests     // requests that were executed, not their packets
 	RxWriteRequests
 	RxAtomicRequests
 	ReqCqeError        // completions with an error, of send requests

@@ -15,7 +15,7 @@ import (
 	"github.com/softnic/softnic/clock"
 )
 
-// Limits of Config.MTU. The least is the smallest RDMA payload with 80 bytes
+// Limits of Config.MTU, in bytes. The least is the smallest RDMA payload with 80 bytes
 // of headers around it; IPv6 needs 1280.
 const (
 	MinMTU     = 256 + 80

@@ -70,7 +70,8 @@ var (
 )
 
 // Open makes the interface and returns the NIC's end of it. Every error is one
-// line that names the interface and says what to do.
+// line that names the interface and says what to do. errors.Is finds ErrConfig for a Config that cannot work, and os.ErrExist for a
+// name that is taken.
 func Open(cfg Config) (*Tap, error) {
 	s, err := cfg.check(machineID())
 	if err != nil {
@@ -121,11 +122,11 @@ func (t *Tap) Watch(f func()) {
 	t.watch.Store(&f)
 }
 
-// Counters returns the endpoint's counters in a fixed order.
+// Counters returns the endpoint's counters, in frames or packets, in a fixed order.
 func (t *Tap) Counters() []stats.Value { return t.count.values(&t.node.count) }
 
 // Send transmits the frames in order, after filling in their Ethernet headers.
-// Payload is not copied, unless a neighbour has to be asked for first.
+// Payload is not copied, unless a neighbour has to be asked for first. After Close the error is net.ErrClosed.
 func (t *Tap) Send(frames []*link.Frame) error {
 	if t.ended.Load() {
 		return net.ErrClosed
@@ -299,7 +300,7 @@ func newBuffers(n int) any {
 }
 
 // Recv fills b with RoCE packets; see link.Endpoint. All else that arrives is
-// dealt with on the way.
+// dealt with on the way. The error is net.ErrClosed after Close, and when the interface is gone.
 func (t *Tap) Recv(b *link.Batch, wait bool) error {
 	b.Packets = b.Packets[:0]
 	room := cap(b.Packets)
@@ -409,7 +410,7 @@ func (t *Tap) readError(errno syscall.Errno) error {
 	return errorOf(net.ErrClosed, "tap %s: reading: %v", t.name, errno)
 }
 
-// Close is Release with the warning going to the logger.
+// Close is Release with the warning going to Config.Logger.
 func (t *Tap) Close() error {
 	first := !t.ended.Load()
 	warning, err := t.Release()

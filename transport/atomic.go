@@ -4,13 +4,13 @@ package transport
 type Atomic struct {
 	Op         WROp   // one of the four atomic operations
 	CompareAdd uint64 // compare value, or the addend
-	Swap       uint64
+	Swap       uint64 // of a compare and swap: what is stored
 	// Masked forms: which bits are compared, or the most significant bit of each field
 	// out of which an addition carries nothing; and which bits are swapped.
 	CompareAddMask, SwapMask uint64
 }
 
-// Apply returns the value that replaces old; store is false when nothing is stored.
+// Apply returns the value that replaces old; store is false when nothing is stored, which is so for an Op that is no atomic too.
 func (a *Atomic) Apply(old uint64) (v uint64, store bool) {
 	switch a.Op {
 	case OpCompareSwap:

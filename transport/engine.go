@@ -8,20 +8,20 @@ import (
 // State is the state of a queue pair; values as enum ibv_qp_state.
 type State uint8
 
-// The states.
+// The states. Package device says what each means to a program.
 const (
-	Reset State = iota
-	Init
-	RTR
-	RTS
-	SQD
-	SQE
-	Err
+	Reset State = iota // nothing works
+	Init               // receives are taken, and not used
+	RTR                // ready to receive
+	RTS                // ready to send
+	SQD                // send queue drains, or is drained
+	SQE                // send queue failed
+	Err                // everything is flushed
 )
 
 var stateNames = [...]string{"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"}
 
-// String returns the name as rdma-core prints it.
+// String returns the name as rdma-core prints it; "?" for a state that does not exist.
 func (s State) String() string {
 	if int(s) < len(stateNames) {
 		return stateNames[s]
@@ -40,34 +40,34 @@ type Event uint8
 
 // The events that engines raise, and EventSQDrained for them.
 const (
-	EventQPFatal     Event = 1
-	EventQPReqErr    Event = 2
-	EventQPAccessErr Event = 3
-	EventCommEst     Event = 4
-	EventSQDrained   Event = 5
+	EventQPFatal     Event = 1 // a completion was lost
+	EventQPReqErr    Event = 2 // a request of the peer that cannot be executed, and no receive tells of it
+	EventQPAccessErr Event = 3 // the same, for memory that its key does not give
+	EventCommEst     Event = 4 // the first packet in RTR
+	EventSQDrained   Event = 5 // in SQD, what had begun is complete; the device raises it
 )
 
 // Attr is what an engine knows of its queue pair. The device writes it under
 // the queue pair's lock and then calls Modified.
 type Attr struct {
-	State           State
-	QPN             uint32
-	DestQPN         uint32 // connected services
-	PathMTU         int    // bytes; for UD the port's active MTU
-	SQPSN, RQPSN    bth.PSN
-	Timeout         uint8 // 0 ... 31; T = 4.096 µs · 2^Timeout, 0: no timer
-	RetryCnt        uint8 // 0 ... 7
-	RNRRetry        uint8 // 0 ... 7; 7: no limit
-	MinRNRTimer     uint8 // timer code, 0 ... 31
-	MaxRdAtomic     int   // initiator depth
-	MaxDestRdAtomic int   // responder depth, a power of two or 0
-	Access          Access
-	PKey            uint16
-	QKey            uint32
+	State           State      // what the device set, or Host.Failed
+	QPN             uint32     // the queue pair's own number, 24 bits
+	DestQPN         uint32     // connected services: the peer's, 24 bits
+	PathMTU         int        // bytes; for datagrams the port's active MTU, for raw packets the link's MTU
+	SQPSN, RQPSN    bth.PSN    // first that is sent, and that is expected
+	Timeout         uint8      // 0 ... 31; T = 4.096 µs · 2^Timeout, 0: no timer
+	RetryCnt        uint8      // 0 ... 7
+	RNRRetry        uint8      // 0 ... 7; 7: no limit
+	MinRNRTimer     uint8      // timer code, 0 ... 31
+	MaxRdAtomic     int        // initiator depth: requests in flight that have a response of their own
+	MaxDestRdAtomic int        // responder depth, a power of two or 0
+	Access          Access     // what the peer may ask for
+	PKey            uint16     // of what is sent
+	QKey            uint32     // datagrams: of what is received
 	Path            *wire.Path // connected services
 	SigAll          bool       // every send request is signaled
 	MigReq          bool       // value of BTH.MigReq in what we send
-	Rules           Rules
+	Rules           Rules      // reliable connections
 }
 
 // Rules are what adapters do differently on a reliable connection. The zero value is what the
@@ -81,14 +81,14 @@ type Rules struct {
 	BadInvMSN    bool // a SEND that is to invalidate a key it cannot is acknowledged without being counted
 }
 
-// Changed says what a modify changed; engines need to know of these only.
+// Changed says what a modify changed, as a set; engines need to know of these only. 0: nothing of these.
 type Changed uint8
 
 // The changes.
 const (
-	ChangedSQPSN Changed = 1 << iota
-	ChangedRQPSN
-	ChangedDepth // MaxDestRdAtomic
+	ChangedSQPSN Changed = 1 << iota // SQPSN
+	ChangedRQPSN                     // RQPSN
+	ChangedDepth                     // MaxDestRdAtomic
 )
 
 // Host is what an engine calls. The device implements it per queue pair; all calls
@@ -98,7 +98,8 @@ type Host interface {
 	// read), in the protection domain that receives of c belong to or, where c is nil, that
 	// of the queue pair. The reference must be released.
 	Local(c *RecvContext, lkey uint32, va uint64, n int, a Access) (Region, Status)
-	// Remote looks up a remote key for n bytes at va.
+	// Remote looks up a remote key for n bytes at va with the given rights; false if it does not give them. The reference must be
+	// released.
 	Remote(rkey uint32, va uint64, n uint64, a Access) (Region, bool)
 	// Invalidate ends the validity of a key of a window or a fast-registered region, for a
 	// LOCAL_INV or, remote, for the peer's SEND with invalidate; false if that is not possible.

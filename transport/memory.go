@@ -7,15 +7,15 @@ type Access uint32
 
 // The access rights. Local read is always given.
 const (
-	LocalWrite   Access = 1 << 0
-	RemoteWrite  Access = 1 << 1
-	RemoteRead   Access = 1 << 2
-	RemoteAtomic Access = 1 << 3
-	MWBind       Access = 1 << 4
-	ZeroBased    Access = 1 << 5
+	LocalWrite   Access = 1 << 0 // receives, READs and results of atomics are stored
+	RemoteWrite  Access = 1 << 1 // WRITE, ATOMIC WRITE
+	RemoteRead   Access = 1 << 2 // READ
+	RemoteAtomic Access = 1 << 3 // the four operations of Atomic
+	MWBind       Access = 1 << 4 // memory windows are bound
+	ZeroBased    Access = 1 << 5 // addresses count from 0
 
-	FlushGlobalAccess     Access = 1 << 8
-	FlushPersistentAccess Access = 1 << 9
+	FlushGlobalAccess     Access = 1 << 8 // FLUSH of type FlushGlobal
+	FlushPersistentAccess Access = 1 << 9 // FLUSH of type FlushPersistent
 )
 
 // ErrGone is the error of Memory whose owner has ended: nobody is left to hear of it. What comes for it is
@@ -24,8 +24,8 @@ var ErrGone = errors.New("the owner of the memory has ended")
 
 // Extent is one piece of a vectored access.
 type Extent struct {
-	VA  uint64
-	Buf []byte
+	VA  uint64 // first address, as the registration counts
+	Buf []byte // as many bytes as the access has
 }
 
 // Memory is what stands behind a key: a Go slice, a mapped file, another
@@ -42,13 +42,14 @@ type Memory interface {
 	ReadV(e []Extent) error
 	WriteV(e []Extent) error
 	// Atomic64 and Store64 act on the 8 aligned bytes at va, in host byte order,
-	// atomically against each other and, on Go memory, against sync/atomic.
+	// atomically against each other and, on Go memory, against sync/atomic. They fail at an address that 8 does not divide.
 	Atomic64(va uint64, a *Atomic) (old uint64, err error)
 	Store64(va, v uint64) error
 }
 
-// Persistent is Memory that outlives the power: Persist returns when n bytes at va do.
+// Persistent is Memory that outlives the power.
 type Persistent interface {
+	// Persist returns when the n bytes at va do; n may be 0.
 	Persist(va, n uint64) error
 }
 
@@ -58,13 +59,13 @@ type Persistent interface {
 // A parked access that is not needed any more ends with Discard.
 type Region interface {
 	Memory
-	Release()
-	Park()
-	Resume() bool
-	Discard()
+	Release()     // ends an access that runs
+	Park()        // makes one that runs wait
+	Resume() bool // has one that waits run, unless it is false
+	Discard()     // ends one that waits
 }
 
-// CopyIn stores src at va of m. scratch is a reusable slice.
+// CopyIn stores src at va of m. scratch keeps slices for the next call. The error is that of m.
 func CopyIn(m Memory, va uint64, src []byte, scratch *Scratch) error {
 	if len(src) == 0 {
 		return nil

@@ -28,15 +28,16 @@ type RecvQueue interface {
 // CountedQueue is a RecvQueue that knows how many receives wait in it.
 type CountedQueue interface {
 	RecvQueue
+	// Len returns how many receives can be fetched.
 	Len() int
 }
 
 // RecvContext is what a message is received into: constant for RC and UD,
 // chosen by the XRCETH of each packet for XRC.
 type RecvContext struct {
-	Queue  RecvQueue
-	Shared bool // the queue is an SRQ: not flushed with the queue pair
-	Domain any  // its protection domain; nil: that of the queue pair
+	Queue  RecvQueue // where receives come from
+	Shared bool      // the queue is an SRQ: not flushed with the queue pair
+	Domain any       // its protection domain; nil: that of the queue pair
 	// Done publishes a completion; false if the completion queue was full and it
 	// is lost, over which the engine has the queue pair enter ERR.
 	Done func(wc *WC, solicited bool) bool

@@ -16,10 +16,10 @@ var segmentsOf = map[WROp]*segments{
 	OpWriteImm: {bth.WriteFirst, bth.WriteMiddle, bth.WriteLastImm, bth.WriteOnlyImm},
 }
 
-// Segmented reports whether an operation is sent as the packets of a message.
+// Segmented reports whether an operation is sent as the packets of a message: SEND and WRITE of all kinds.
 func Segmented(op WROp) bool { return segmentsOf[op] != nil }
 
-// Segment returns the operation of packet i of n of a message.
+// Segment returns the operation of packet i, from 0 on, of the n packets of a message. op is Segmented.
 func Segment(op WROp, i, n int) bth.Operation {
 	s := segmentsOf[op]
 	switch {
@@ -33,7 +33,7 @@ func Segment(op WROp, i, n int) bth.Operation {
 	return s[1]
 }
 
-// Packets returns how many packets a message of some length takes: one also when it is
+// Packets returns how many packets a message of length bytes takes at a path MTU of mtu bytes: one also when it is
 // empty.
 func Packets(length uint64, mtu int) int {
 	return max(1, int((length+uint64(mtu)-1)/uint64(mtu)))
@@ -106,9 +106,9 @@ type Message uint8
 
 // The messages that have more than one packet.
 const (
-	NoMessage Message = iota
-	InSend
-	InWrite
+	NoMessage Message = iota // in none
+	InSend                   // in a SEND
+	InWrite                  // in a WRITE
 )
 
 // InSequence reports whether an opcode may follow: a message that has begun

@@ -2,7 +2,7 @@ package transport
 
 import "fmt"
 
-// Status is the status of a completion; values as enum ibv_wc_status.
+// Status is the status of a completion; values as enum ibv_wc_status. Package device says of those that come what each means.
 type Status uint8
 
 // The completion statuses.
@@ -40,7 +40,7 @@ var statusNames = [statuses]string{
 	"IBV_WC_INV_EEC_STATE_ERR", "IBV_WC_FATAL_ERR", "IBV_WC_RESP_TIMEOUT_ERR", "IBV_WC_GENERAL_ERR",
 }
 
-// String returns the verbs name.
+// String returns the verbs name; "IBV_WC_" and the number for one that does not exist.
 func (s Status) String() string {
 	if int(s) < len(statusNames) {
 		return statusNames[s]
@@ -54,7 +54,7 @@ func (s Status) Error() string { return s.String() }
 // WCOp is the operation that completed; values as enum ibv_wc_opcode.
 type WCOp uint8
 
-// The completed operations.
+// The completed operations. From WCRecv on it is a receive.
 const (
 	WCSend              WCOp = 0
 	WCWrite             WCOp = 1
@@ -87,7 +87,7 @@ func (o WCOp) String() string {
 	return fmt.Sprintf("IBV_WC_OP_%d", uint8(o))
 }
 
-// Completed returns the completion opcode of a send operation.
+// Completed returns the completion opcode of a send operation; WCSend for one that does not exist.
 func (o WROp) Completed() WCOp {
 	switch o {
 	case OpWrite, OpWriteImm:
@@ -129,16 +129,16 @@ const (
 // WC is a work completion. With a status other than success only ID, Status
 // and QPN mean something.
 type WC struct {
-	ID        uint64
-	Status    Status
-	Op        WCOp
-	Flags     WCFlags
-	ByteLen   uint32 // message length in bytes; a datagram's includes the 40 bytes of the GRH area
-	Imm       uint32 // immediate data (four bytes in network order) or the invalidated R_Key
-	QPN       uint32 // the local queue pair
-	SrcQP     uint32 // the remote queue pair
-	PKeyIndex uint16
-	SL        uint8 // of a datagram: what its network header is, as adapters of mlx5's kind tell it: 9 IPv6, 10 IPv4
+	ID        uint64  // of the work request
+	Status    Status  // how the request ended
+	Op        WCOp    // what has completed
+	Flags     WCFlags // which of the other fields mean something
+	ByteLen   uint32  // message length in bytes; a datagram's includes the 40 bytes of the GRH area
+	Imm       uint32  // immediate data (four bytes in network order) or the invalidated R_Key
+	QPN       uint32  // the local queue pair, 24 bits
+	SrcQP     uint32  // of a receive: the remote queue pair, 24 bits
+	PKeyIndex uint16  // of a receive of QP1: entry of the P_Key table; else 0
+	SL        uint8   // of a datagram: what its network header is, as adapters of mlx5's kind tell it: 9 IPv6, 10 IPv4
 }
 
 // Err returns nil for a success and the status as an error otherwise.

@@ -2,7 +2,7 @@ package transport
 
 import "fmt"
 
-// WROp is the operation of a send work request; values as enum ibv_wr_opcode.
+// WROp is the operation of a send work request; values as enum ibv_wr_opcode. Package device says which service has which.
 type WROp uint8
 
 // The operations.
@@ -49,7 +49,7 @@ type SendFlags uint8
 
 // The send flags.
 const (
-	Fence     SendFlags = 1 << 0 // start only after all earlier READs and atomics are complete
+	Fence     SendFlags = 1 << 0 // start only after all earlier READs, atomics, ATOMIC WRITEs and FLUSHes are complete
 	Signaled  SendFlags = 1 << 1 // make a completion also on success
 	Solicited SendFlags = 1 << 2 // wake a receiver that waits for solicited events
 	Inline    SendFlags = 1 << 3 // the data is in InlineData, not in SGEs
@@ -59,38 +59,39 @@ const (
 type SGE struct {
 	Addr   uint64 // address in the region that LKey names
 	Length uint32 // bytes; 0 is an empty entry
-	LKey   uint32
+	LKey   uint32 // key of the region; not looked at where nothing is stored or read
 }
 
-// AddressHandle is where a datagram goes.
+// AddressHandle is where a datagram goes: a *device.AH.
 type AddressHandle any
 
-// SendWR is a send work request.
+// SendWR is a send work request. What its Op has no use for means nothing.
 type SendWR struct {
-	ID         uint64 // handed back in the completion
-	Op         WROp
-	Flags      SendFlags
-	SGE        []SGE
-	InlineData []byte // with Inline; copied when posted
-	Imm        uint32 // immediate data, as the four bytes in network order; or the R_Key to invalidate
+	ID         uint64    // handed back in the completion
+	Op         WROp      // what is to be done
+	Flags      SendFlags // how
+	SGE        []SGE     // the data, or where the data that is asked for goes; together at most MaxMessage bytes
+	InlineData []byte    // with Inline; copied when posted
+	Imm        uint32    // immediate data, as the four bytes in network order; or the R_Key to invalidate
 
-	RemoteAddr uint64 // RDMA and atomics
-	RKey       uint32
+	RemoteAddr uint64 // RDMA and atomics: address in the peer's region; 8 divides it for atomics and ATOMIC WRITE
+	RKey       uint32 // and the key of that
 	// Atomics: compare value or addend, swap value and, for the masked forms, what Atomic says
-	// of them. The original value is stored in the SGEs, 8 bytes in host order.
+	// of CompareAddMask and SwapMask. The original value is stored in the SGEs, 8 bytes in host order.
 	CompareAdd, Swap         uint64
 	CompareAddMask, SwapMask uint64
-	// FLUSH: what is flushed. RemoteAddr and FlushLen name the range.
+	// FLUSH: how far (0: not at all), and what is flushed. RemoteAddr and FlushLen, in bytes, name the range; with FlushLevel
+	// FlushMR they are not looked at.
 	FlushType  FlushType
 	FlushLevel FlushLevel
 	FlushLen   uint32
 	Bind       BindWR // OpBindMW
 	Reg        RegWR  // OpRegMR
 
-	SRQN       uint32        // XRC: the shared receive queue at the peer
-	AH         AddressHandle // datagrams
+	SRQN       uint32        // XRC: the shared receive queue at the peer, SRQ.Num there
+	AH         AddressHandle // datagrams: where to; RemoteQPN says to whom, 24 bits
 	RemoteQPN  uint32
-	RemoteQKey uint32 // bit 31 set: the queue pair's own Q_Key is sent
+	RemoteQKey uint32 // datagrams: the Q_Key that is sent; with bit 31 set the queue pair's own is
 }
 
 // FlushType says how far a FLUSH goes; values as enum ib_flush_type.
@@ -116,22 +117,22 @@ type BindWR struct {
 	Window uint32 // R_Key that the window has
 	NewKey uint32 // R_Key that it gets; only the low 8 bits may differ
 	MRKey  uint32 // L_Key of the region
-	Addr   uint64
-	Length uint64
-	Access Access // remote rights; LocalWrite is allowed and says nothing
+	Addr   uint64 // first address of the window, in the region
+	Length uint64 // bytes
+	Access Access // remote rights, and ZeroBased; LocalWrite is allowed and says nothing
 }
 
 // RegWR gives an invalid region memory, and a key of which only the low 8 bits may differ.
 type RegWR struct {
 	LKey   uint32 // that the region has
-	NewKey uint32
-	Memory Memory
-	Addr   uint64 // first address
-	Length uint64
-	Access Access
+	NewKey uint32 // that it gets
+	Memory Memory // what stands behind it
+	Addr   uint64 // first address, of Memory and of the region
+	Length uint64 // bytes, 1 ... what the region was made for
+	Access Access // rights; RemoteWrite and RemoteAtomic need LocalWrite, MWBind and ZeroBased are not possible
 }
 
-// Len returns the message length in bytes.
+// Len returns the message length in bytes: of InlineData with Inline, else of all SGEs.
 func (w *SendWR) Len() uint64 {
 	if w.Flags&Inline != 0 {
 		return uint64(len(w.InlineData))
@@ -149,8 +150,8 @@ func (w *SendWR) CopyFrom(o *SendWR) {
 
 // RecvWR is a receive work request.
 type RecvWR struct {
-	ID  uint64
-	SGE []SGE
+	ID  uint64 // handed back in the completion
+	SGE []SGE  // where the message goes; none: it has to be empty
 }
 
 // CopyFrom makes w an independent copy of o, reusing the slice of w.
@@ -166,5 +167,5 @@ func SGELen(l []SGE) uint64 {
 	return n
 }
 
-// MaxMessage is the longest message in bytes: 2^31 (C9-94 as the kernel applies it).
+// MaxMessage is the longest message in bytes: 2^31, as rdma_rxe has it (max_msg_sz, roce.md C.3).
 const MaxMessage = 1 << 31

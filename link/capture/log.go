@@ -31,7 +31,7 @@ type Log struct {
 	spool spool
 }
 
-// NewLog begins a log on w, which it does not close.
+// NewLog begins a log on w, which it does not close. The error is that of writing the first line.
 func NewLog(w io.Writer, info link.Info) (*Log, error) {
 	l := new(Log)
 	l.spool.w, l.spool.limit, l.spool.block = w, defaultLimit, true
@@ -94,13 +94,13 @@ func appendLine(b []byte, r *link.Record) []byte {
 	return append(b, "}\n"...)
 }
 
-// Flush writes what was captured until now.
+// Flush writes what was captured until now. The error is the first of all writing.
 func (l *Log) Flush() error {
 	l.spool.flush(true)
 	return l.spool.error()
 }
 
-// Close writes the rest. It is idempotent.
+// Close writes the rest. The error is the first of all writing. It is idempotent.
 func (l *Log) Close() error {
 	if err := l.spool.close(nil); err != nil {
 		return fmt.Errorf("capture: cannot write: %w", err)

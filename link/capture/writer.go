@@ -15,7 +15,7 @@ import (
 // Options are the settings of a Writer or a Log. The zero value is fine.
 type Options struct {
 	Logger *slog.Logger // hears of lost records and of errors; nil: nobody
-	Limit  int          // bytes that may wait to be written; 0: 32 MiB
+	Limit  int          // bytes that may wait to be written, beyond which records are lost; 0: 32 MiB
 }
 
 // The interfaces of a NIC in a file, in this order.
@@ -59,7 +59,7 @@ type nic struct {
 }
 
 // NewWriter begins a file on w, which it does not close, for the packets of a NIC whose
-// link has the Info given.
+// link has the Info given. The error is that of writing its head.
 func NewWriter(w io.Writer, info link.Info, o Options) (*Writer, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -77,7 +77,8 @@ func NewWriter(w io.Writer, info link.Info, o Options) (*Writer, error) {
 	return c, nil
 }
 
-// Add adds a NIC to the file and returns its sink; its interfaces are called name/tx and so on.
+// Add adds a NIC to the file and returns its sink; its interfaces are called name/tx and so on. The error is that
+// of writing.
 func (c *Writer) Add(name string, info link.Info) (link.Sink, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -154,7 +155,7 @@ func join(a, sep, b string) string {
 	return a + sep + b
 }
 
-// Lost returns how many packets are missing from the file.
+// Lost returns how many packets are missing from the file, of all its NICs.
 func (c *Writer) Lost() (n uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -166,7 +167,7 @@ func (c *Writer) Lost() (n uint64) {
 	return n
 }
 
-// Flush writes what was captured until now.
+// Flush writes what was captured until now. The error is the first of all writing.
 func (c *Writer) Flush() error {
 	c.spool.flush(true)
 	return c.spool.error()

@@ -16,8 +16,8 @@ type Direction uint8
 
 // The directions, as seen from the NIC.
 const (
-	Tx Direction = iota
-	Rx
+	Tx Direction = iota // sent by the NIC
+	Rx                  // received by it
 )
 
 // String returns "tx" or "rx".
@@ -31,7 +31,7 @@ func (d Direction) String() string {
 // Effect is what the rules want done with a packet. The zero value lets it pass.
 type Effect struct {
 	Drop      bool          // lose it; the rest does not matter then
-	Duplicate int           // further copies
+	Duplicate int           // further copies; 0: none
 	Delay     time.Duration // hold it and its copies back for so long
 	Reorder   bool          // hold it back until the next packet has passed
 	Rule      string        // text of the last rule that hit, empty if none did
@@ -54,7 +54,7 @@ type Status struct {
 	Hits    uint64 `json:"hits"`    // of these, those left after nth, p and count: the impaired ones
 }
 
-// New returns a list of the rules given as text.
+// New returns a list of the rules given as text. The error is that of Add.
 func New(rules ...string) (*Rules, error) {
 	r := new(Rules)
 	for _, t := range rules {
@@ -81,7 +81,7 @@ func (r *Rules) Add(text string) (id int, err error) {
 	return u.id, nil
 }
 
-// Remove removes a rule.
+// Remove removes a rule. An ID that none has is an error.
 func (r *Rules) Remove(id int) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -103,7 +103,7 @@ func (r *Rules) Clear() {
 	r.n[Rx].Store(0)
 }
 
-// List returns the rules in order.
+// List returns the rules in order, with what they have counted until now.
 func (r *Rules) List() []Status {
 	r.mu.Lock()
 	defer r.mu.Unlock()

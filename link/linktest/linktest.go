@@ -58,8 +58,8 @@ func Port(tb testing.TB, e link.Endpoint, o link.PortOptions) *link.Port {
 
 // Got is what Drain tells of a received packet.
 type Got struct {
-	PSN   bth.PSN
-	Fault wire.Fault
+	PSN   bth.PSN    // of its BTH
+	Fault wire.Fault // what Parse said
 }
 
 // Drain receives, parses and hands back all that is there, without waiting.

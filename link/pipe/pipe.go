@@ -23,8 +23,8 @@ type Config struct {
 	MTU      int              // largest IP packet in bytes; 0: 4200, so that an IB MTU of 4096 fits
 	Addrs    []netip.Prefix   // addresses of the NIC, in order of precedence
 	MAC      net.HardwareAddr // nil: made up from the first address or the name
-	Latency  time.Duration    // from the other end to this one; 0: none
-	Clock    clock.Clock      // nil: clock.Real
+	Latency  time.Duration    // from the other end to this one, by Clock; 0: none
+	Clock    clock.Clock      // when packets arrive; nil: clock.Real. Stepped devices go by one clock with their pipe
 	HideIP   bool             // imitate a UDP socket: deliver rebuilt headers and the UDP payload, IP ID unknown
 	Ethernet bool             // frames carry Ethernet headers; set at one end it counts for both
 	SrcPort  uint16           // UDP source port of all packets; 0: each Path sets its own
@@ -32,7 +32,7 @@ type Config struct {
 	Queue    int              // packets that may wait for Recv, more are lost; 0: 4096
 }
 
-// End is one end of a pipe.
+// End is one end of a pipe. It implements link.Endpoint; its methods may be called from any goroutine.
 type End struct {
 	in    *link.Queue
 	lost  stats.Counter // sent while down, or the other end was full
@@ -47,7 +47,7 @@ type End struct {
 
 var _ link.Endpoint = (*End)(nil)
 
-// New returns the two ends of a pipe.
+// New returns the two ends of a pipe. Nothing runs, and nothing has to be closed, until a device is opened on an end.
 func New(a, b Config) (*End, *End) {
 	a.Ethernet = a.Ethernet || b.Ethernet
 	b.Ethernet = a.Ethernet
@@ -98,7 +98,7 @@ func (e *End) Info() link.Info {
 	return i
 }
 
-// Watch has f called after Change.
+// Watch has f called after Change, see link.Endpoint.
 func (e *End) Watch(f func()) {
 	e.mu.Lock()
 	e.watch = f
@@ -129,7 +129,7 @@ func (e *End) up() bool {
 	return e.info.Up
 }
 
-// Send puts the frames into the queue of the other end.
+// Send puts the frames into the queue of the other end. After Close the error is net.ErrClosed.
 func (e *End) Send(frames []*link.Frame) error {
 	if e.in.Closed() {
 		return net.ErrClosed
@@ -166,13 +166,13 @@ func (e *End) Send(frames []*link.Frame) error {
 	return nil
 }
 
-// Recv fills b with what has arrived.
+// Recv fills b with what has arrived, see link.Endpoint. After Close the error is net.ErrClosed.
 func (e *End) Recv(b *link.Batch, wait bool) error { return e.in.Recv(b, wait) }
 
 // Next returns when the next packet arrives, if one is on its way: for a device that steps.
 func (e *End) Next() (time.Time, bool) { return e.in.Next() }
 
-// Counters returns what was lost on the way to this end and from it.
+// Counters returns how many packets were lost on the way from this end (link_tx_lost) and to it (link_rx_lost).
 func (e *End) Counters() []stats.Value {
 	return []stats.Value{
 		{Name: "link_tx_lost", Value: e.lost.Load()},
@@ -180,7 +180,7 @@ func (e *End) Counters() []stats.Value {
 	}
 }
 
-// Close closes this end; what the other one sends is lost from then on.
+// Close closes this end; what the other one sends is lost from then on. It is idempotent, and the error is nil.
 func (e *End) Close() error {
 	e.in.Close()
 	if e.raw != nil {
@@ -219,9 +219,9 @@ func NewRaw(c Config) (*End, *Raw) {
 	return e, &Raw{end: e, in: e.raw, b: link.NewBatch(1)}
 }
 
-// Write sends a frame. The endpoint gets the bytes as they are; one that imitates a
-// UDP socket gets only whole UDP datagrams to the RoCE port and never sees the
-// rest, as it is with a kernel in between.
+// Write sends a frame. The endpoint gets the bytes as they are; one that imitates a UDP socket gets only whole UDP datagrams to
+// the RoCE port and never sees the rest, as it is with a kernel in between. What finds the queue full, or the end down, is lost
+// without an error. After Close the error is net.ErrClosed.
 func (r *Raw) Write(frame []byte) error {
 	if r.end.in.Closed() {
 		return net.ErrClosed
@@ -280,7 +280,7 @@ func (r *Raw) Read(ctx context.Context) ([]byte, error) {
 	return slices.Clone(r.b.Packets[0].Frame), nil
 }
 
-// TryRead returns the next frame that the endpoint sent, nil if there is none.
+// TryRead returns the next frame that the endpoint sent, nil if there is none. The frame is the caller's.
 func (r *Raw) TryRead() []byte {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -290,5 +290,5 @@ func (r *Raw) TryRead() []byte {
 	return slices.Clone(r.b.Packets[0].Frame)
 }
 
-// Close closes both ends.
+// Close closes both ends. The error is nil.
 func (r *Raw) Close() error { return r.end.Close() }

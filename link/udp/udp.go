@@ -19,11 +19,11 @@ import (
 	"github.com/softnic/softnic/wire"
 )
 
-// Options are the settings of an endpoint. The zero value is fine.
+// Options are the settings of an endpoint. In the zero value all is as the comments say.
 type Options struct {
 	Clock      clock.Clock  // for arrival times; nil: clock.Real
 	Logger     *slog.Logger // nil: silent
-	SkipVerify bool         // do not verify how the host numbers IP packets
+	SkipVerify bool         // do not verify how the host numbers IP packets; link.Info.IDRule is "unverified" then
 	Buffer     int          // bytes asked for each socket buffer; 0: 8 MiB
 }
 
@@ -63,7 +63,7 @@ type counters struct {
 	rxTruncated, rxLost                                                  stats.Counter
 }
 
-// Counters returns the endpoint's counters.
+// Counters returns the endpoint's counters, in packets.
 func (e *Endpoint) Counters() []stats.Value {
 	c := &e.count
 	return []stats.Value{
@@ -80,7 +80,7 @@ func (e *Endpoint) Counters() []stats.Value {
 }
 
 // ParseAddr reads the address of a NIC: an IP address of the host, with or without a
-// port. Without one it is the RoCE port.
+// port. Without one it is the RoCE port, 4791. The error is one line. Whether the host has the address shows in Open.
 func ParseAddr(s string) (netip.AddrPort, error) {
 	a, err := netip.ParseAddr(strings.Trim(s, "[]"))
 	if err == nil {
@@ -122,8 +122,9 @@ func isBroadcast(a netip.Addr) bool {
 	return false
 }
 
-// Open opens the socket on an address of the host. The error is one line that says what
-// to do.
+// Open opens the socket on an address of the host, whose port is 4791 unless both ends agree on another; 0 has the host choose.
+// The error is one line that says what to do: no address of one station, or none of this host, a port that is taken (rdma_rxe
+// takes 4791 of the whole host), a network interface whose MTU is below 336.
 func Open(addr netip.AddrPort, o Options) (*Endpoint, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -296,7 +297,7 @@ func hostAddrs() string {
 	return strings.Join(l, ", ")
 }
 
-// Close closes the socket. It is idempotent.
+// Close closes the socket, and ends Recv with net.ErrClosed. It is idempotent.
 func (e *Endpoint) Close() error {
 	e.Watch(nil)
 	e.mu.Lock()

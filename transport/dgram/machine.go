@@ -15,12 +15,12 @@ const sentMark = 1 << 31
 
 // Config is what a machine is made of. All fields are needed.
 type Config struct {
-	Attr     *transport.Attr // PathMTU is the port's active MTU
-	Host     transport.Host
-	Tx       *transport.TxList
-	SQ       transport.SendQueue
-	Recv     *transport.RecvContext
-	Counters *stats.Counters
+	Attr     *transport.Attr        // PathMTU is the port's active MTU
+	Host     transport.Host         // the device
+	Tx       *transport.TxList      // where packets go
+	SQ       transport.SendQueue    // where requests come from
+	Recv     *transport.RecvContext // what is received into
+	Counters *stats.Counters        // where it counts
 }
 
 // Machine is transport.Engine but for Receive.

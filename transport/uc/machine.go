@@ -8,12 +8,12 @@ import (
 
 // Config is what a machine is made of. All fields are needed.
 type Config struct {
-	Attr     *transport.Attr
-	Host     transport.Host
-	Tx       *transport.TxList
-	SQ       transport.SendQueue
-	Recv     *transport.RecvContext
-	Counters *stats.Counters
+	Attr     *transport.Attr        // what the device knows of the queue pair
+	Host     transport.Host         // the device
+	Tx       *transport.TxList      // where packets go
+	SQ       transport.SendQueue    // where requests come from
+	Recv     *transport.RecvContext // what is received into
+	Counters *stats.Counters        // where it counts
 }
 
 // Machine is an unreliable connection queue pair.
