@@ -48,13 +48,16 @@ func (pd *PD) Dealloc() error {
 // MR is a memory region: bytes that local and remote work requests may name
 // by key.
 type MR struct {
+	ctx        *Context
+	lkey, rkey uint32
+
+	// The key table's lock guards the rest; what Rereg changes, the context's lock too.
 	mem        *region
 	pd         *PD
-	lkey, rkey uint32
 	base, size uint64
 	access     Access
 	buf        []byte
-	windows    int // memory windows bound to it; the key table's lock guards it
+	windows    int // memory windows bound to it
 }
 
 // anyRemote are the rights that a peer can have.
@@ -73,12 +76,7 @@ func (pd *PD) RegMR(b []byte, access Access) (*MR, error) {
 	if access&ZeroBased != 0 {
 		mem.base = 0
 	}
-	mr, err := pd.RegMemory(mem, mem.base, uint64(len(b)), access)
-	if err != nil {
-		return nil, err
-	}
-	mr.buf = b
-	return mr, nil
+	return pd.RegMemory(mem, mem.base, uint64(len(b)), access)
 }
 
 // RegMemory registers n bytes of m from its address va on. The caller answers for it that m has them: no access
@@ -88,8 +86,11 @@ func (pd *PD) RegMemory(m Memory, va, n uint64, access Access) (*MR, error) {
 	if err := checkMR(m, va, n, access); err != nil {
 		return nil, &OpError{op, "", err}
 	}
-	mr := &MR{mem: new(region), pd: pd, base: va, size: n, access: access &^ ZeroBased}
+	mr := &MR{ctx: pd.ctx, mem: new(region), pd: pd, base: va, size: n, access: access &^ ZeroBased}
 	mr.mem.open(m, nil)
+	if g, ok := m.(*goMemory); ok {
+		mr.buf = g.b
+	}
 	c := pd.ctx
 	err := own(c, op, c.mrs, MaxMR, mr, pd.live, func() {
 		pd.uses.Add(1)
@@ -142,7 +143,7 @@ const (
 // old registration have ended when it returns, and those that are waiting to be sent fail. On an error nothing has changed: EINVAL
 // also while memory windows are bound to the region.
 func (m *MR) Rereg(flags ReregFlags, pd *PD, mem Memory, va, n uint64, access Access) error {
-	c := m.pd.ctx
+	c := m.ctx
 	c.mu.Lock()
 	was, err := m.rereg(flags, pd, mem, va, n, access)
 	c.mu.Unlock()
@@ -155,7 +156,7 @@ func (m *MR) Rereg(flags ReregFlags, pd *PD, mem Memory, va, n uint64, access Ac
 
 // rereg is Rereg but for the wait; the context's lock is held.
 func (m *MR) rereg(flags ReregFlags, pd *PD, mem Memory, va, n uint64, access Access) (was *region, err error) {
-	if _, live := m.pd.ctx.mrs[m]; !live {
+	if _, live := m.ctx.mrs[m]; !live {
 		return nil, because(EINVAL, "it is not registered")
 	}
 	if flags == 0 || flags&^(ReregTranslation|ReregPD|ReregAccess) != 0 {
@@ -169,13 +170,13 @@ func (m *MR) rereg(flags ReregFlags, pd *PD, mem Memory, va, n uint64, access Ac
 	}
 	if flags&ReregPD == 0 {
 		pd = m.pd
-	} else if pd == nil || pd.ctx != m.pd.ctx {
+	} else if pd == nil || pd.ctx != m.ctx {
 		return nil, because(EINVAL, "the protection domain is of another context")
 	}
 	if err := errors.Join(pd.live(), checkMR(mem, va, n, access)); err != nil {
 		return nil, err
 	}
-	k := &pd.ctx.dev.keys
+	k := m.keys()
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if m.windows > 0 {
@@ -203,24 +204,41 @@ func (m *MR) LKey() uint32 { return m.lkey }
 // RKey returns the key for the peer.
 func (m *MR) RKey() uint32 { return m.rkey }
 
+func (m *MR) keys() *keys { return &m.ctx.dev.keys }
+
 // Addr returns the first address of the region.
-func (m *MR) Addr() uint64 { return m.base }
+func (m *MR) Addr() uint64 {
+	k := m.keys()
+	k.mu.RLock()
+	defer k.mu.RUnlock()
+	return m.base
+}
 
 // Len returns the length of the region in bytes.
-func (m *MR) Len() int { return int(m.size) }
+func (m *MR) Len() int {
+	k := m.keys()
+	k.mu.RLock()
+	defer k.mu.RUnlock()
+	return int(m.size)
+}
 
 // Bytes returns the slice that was registered; nil for Memory of the caller's own.
-func (m *MR) Bytes() []byte { return m.buf }
+func (m *MR) Bytes() []byte {
+	k := m.keys()
+	k.mu.RLock()
+	defer k.mu.RUnlock()
+	return m.buf
+}
 
 // SGE returns the gather or scatter entry for n bytes at offset off.
 func (m *MR) SGE(off, n int) SGE {
-	return SGE{Addr: m.base + uint64(off), Length: uint32(n), LKey: m.lkey}
+	return SGE{Addr: m.Addr() + uint64(off), Length: uint32(n), LKey: m.lkey}
 }
 
 // Dereg ends the registration and waits until no access is running. After it
 // no byte is read or written through the region's keys.
 func (m *MR) Dereg() error {
-	c := m.pd.ctx
+	c := m.ctx
 	c.mu.Lock()
 	_, live := c.mrs[m]
 	if !live {
@@ -241,7 +259,7 @@ func (m *MR) object() string { return fmt.Sprintf("mr rkey 0x%08x", m.rkey) }
 
 // drop removes the keys and waits for the references.
 func (m *MR) drop() {
-	m.pd.ctx.dev.keys.remove(m)
+	m.keys().remove(m)
 	m.end()
 }
 

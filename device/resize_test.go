@@ -2,6 +2,7 @@ package device_test
 
 import (
 	"bytes"
+	"sync"
 	"testing"
 
 	"github.com/softnic/softnic/device"
@@ -233,4 +234,43 @@ func TestRereg(t *testing.T) {
 		t.Fatal(err)
 	}
 	errno(t, "wrong", mr.Rereg(device.ReregAccess, nil, nil, 0, 0, 0), device.EINVAL)
+}
+
+// TestReregAndAsk asks a region where it is while others register it anew and end it. It is the race detector that looks.
+func TestReregAndAsk(t *testing.T) {
+	h := lone(t, device.Options{})
+	other, err := h.ctx.AllocPD()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 100 {
+		m := h.mr(64)
+		var wg sync.WaitGroup
+		for range 2 {
+			wg.Go(func() {
+				if e := m.SGE(8, 8); m.Addr() == 0 || m.Len() < 32 || len(m.Bytes()) < 32 || e.LKey != m.LKey() {
+					t.Errorf("%d bytes at %#x", m.Len(), m.Addr())
+				}
+			})
+		}
+		b := make([]byte, 32)
+		wg.Go(func() {
+			err := m.Rereg(device.ReregTranslation|device.ReregPD, other, device.NewMemory(b), addr(b), 32, 0)
+			if err != nil && device.ErrnoOf(err) != device.EINVAL { // it had ended
+				t.Error(err)
+			}
+		})
+		wg.Go(func() {
+			if err := m.Dereg(); err != nil {
+				t.Error(err)
+			}
+		})
+		wg.Wait()
+	}
+	if err := other.Dealloc(); err != nil {
+		t.Error(err)
+	}
+	if err := h.pd.Dealloc(); err != nil {
+		t.Error(err)
+	}
 }
