@@ -1,9 +1,9 @@
 package device
 
 import (
+	"cmp"
 	"crypto/rand"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"io"
 	"sync/atomic"
@@ -173,7 +173,7 @@ func (m *MR) rereg(flags ReregFlags, pd *PD, mem Memory, va, n uint64, access Ac
 	} else if pd == nil || pd.ctx != m.ctx {
 		return nil, because(EINVAL, "the protection domain is of another context")
 	}
-	if err := errors.Join(pd.live(), checkMR(mem, va, n, access)); err != nil {
+	if err := cmp.Or(pd.live(), checkMR(mem, va, n, access)); err != nil {
 		return nil, err
 	}
 	k := m.keys()

@@ -2,6 +2,7 @@ package device_test
 
 import (
 	"bytes"
+	"strings"
 	"sync"
 	"testing"
 
@@ -192,6 +193,13 @@ func TestRereg(t *testing.T) {
 		t.Fatal(err)
 	}
 	mem := device.NewMemory(second)
+	gone, err := b.ctx.AllocPD()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := gone.Dealloc(); err != nil {
+		t.Fatal(err)
+	}
 	for name, err := range map[string]error{
 		"no flags":        mr.Rereg(0, nil, nil, 0, 0, 0),
 		"unknown flags":   mr.Rereg(8, nil, nil, 0, 0, 0),
@@ -200,8 +208,9 @@ func TestRereg(t *testing.T) {
 		"no domain":       mr.Rereg(device.ReregPD, nil, nil, 0, 0, 0),
 		"another context": mr.Rereg(device.ReregPD, foreign, nil, 0, 0, 0),
 		"rights":          mr.Rereg(device.ReregAccess, nil, nil, 0, 0, device.RemoteWrite),
+		"all wrong":       mr.Rereg(device.ReregAccess|device.ReregPD, gone, nil, 0, 0, device.RemoteWrite),
 	} {
-		if device.ErrnoOf(err) != device.EINVAL {
+		if device.ErrnoOf(err) != device.EINVAL || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
