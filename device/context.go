@@ -160,22 +160,28 @@ func keysOf[K comparable](m map[K]struct{}) []K {
 	return l
 }
 
-// Objects counts what a context holds, for tests and tools: PD, MR (without FastMR), CQ, QP, AH and SRQ. Windows, channels and XRC
-// domains are not counted.
+// Objects counts what a context holds, by kind, for tests and tools. The zero value is a context that holds nothing.
 type Objects struct {
-	PD  int `json:"pd"`
-	MR  int `json:"mr"`
-	CQ  int `json:"cq"`
-	QP  int `json:"qp"`
-	AH  int `json:"ah"`
-	SRQ int `json:"srq"`
+	PD      int `json:"pd"`           // protection domains
+	MR      int `json:"mr"`           // regions
+	FastMR  int `json:"fast_mr"`      // regions for fast registration
+	MW      int `json:"mw"`           // memory windows
+	CQ      int `json:"cq"`           // completion queues
+	QP      int `json:"qp"`           // queue pairs
+	AH      int `json:"ah"`           // address handles
+	SRQ     int `json:"srq"`          // shared receive queues
+	XRCD    int `json:"xrcd"`         // handles of XRC domains
+	Channel int `json:"comp_channel"` // completion channels
 }
 
 // Objects returns how many objects the context holds.
 func (c *Context) Objects() Objects {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return Objects{len(c.pds), len(c.mrs), len(c.cqs), len(c.qps), len(c.ahs), len(c.srqs)}
+	return Objects{
+		PD: len(c.pds), MR: len(c.mrs), FastMR: len(c.fasts), MW: len(c.mws), CQ: len(c.cqs), QP: len(c.qps), AH: len(c.ahs), SRQ: len(c.srqs),
+		XRCD: len(c.xrcds), Channel: len(c.channels),
+	}
 }
 
 func qpName(n uint32) string { return fmt.Sprintf("qp 0x%06x", n) }

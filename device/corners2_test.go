@@ -97,7 +97,7 @@ func TestCloseTwice(t *testing.T) {
 				if err := a.ctx.Close(); err != nil {
 					t.Error(err)
 				}
-				if o := a.ctx.Objects(); o.QP != 0 || o.CQ != 0 || o.PD != 0 {
+				if o := a.ctx.Objects(); o != (device.Objects{}) {
 					t.Errorf("left: %+v", o)
 				}
 			})

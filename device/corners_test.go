@@ -159,6 +159,7 @@ func TestReadPostedInErrIsFlushed(t *testing.T) {
 // what a context counts is guarded by its lock. It is the race detector that looks.
 func TestRegisterFromManyGoroutines(t *testing.T) {
 	h := lone(t, device.Options{})
+	before := h.ctx.Objects()
 	var wg sync.WaitGroup
 	for range 4 {
 		wg.Go(func() {
@@ -175,8 +176,8 @@ func TestRegisterFromManyGoroutines(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if n := h.ctx.Objects().MR; n != 0 {
-		t.Errorf("%d regions are left", n)
+	if o := h.ctx.Objects(); o != before {
+		t.Errorf("left: %+v, there were %+v", o, before)
 	}
 }
 

@@ -302,6 +302,7 @@ func TestUD(t *testing.T) {
 func TestThousandQueuePairs(t *testing.T) {
 	a, b := twoHosts(t, 1500, device.Options{}, device.Options{})
 	ma, mb := a.mr(4096), b.mr(4096)
+	held := [2]device.Objects{a.ctx.Objects(), b.ctx.Objects()}
 	round := func(n int) {
 		var qa, qb []*device.QP
 		for range n {
@@ -340,8 +341,10 @@ func TestThousandQueuePairs(t *testing.T) {
 	if m := heap(); m > mem+2<<20 {
 		t.Errorf("heap grew from %d to %d bytes", mem, m)
 	}
-	if o := a.ctx.Objects(); o.QP != 0 {
-		t.Errorf("objects left: %+v", o)
+	for i, h := range []*host{a, b} {
+		if o := h.ctx.Objects(); o != held[i] {
+			t.Errorf("objects left: %+v, there were %+v", o, held[i])
+		}
 	}
 }
 

@@ -1,9 +1,9 @@
 package device
 
 import (
+	"cmp"
 	"crypto/rand"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"io"
 	"sync/atomic"
@@ -48,13 +48,16 @@ func (pd *PD) Dealloc() error {
 // MR is a memory region: bytes that local and remote work requests may name
 // by key.
 type MR struct {
+	ctx        *Context
+	lkey, rkey uint32
+
+	// The key table's lock guards the rest; what Rereg changes, the context's lock too.
 	mem        *region
 	pd         *PD
-	lkey, rkey uint32
 	base, size uint64
 	access     Access
 	buf        []byte
-	windows    int // memory windows bound to it; the key table's lock guards it
+	windows    int // memory windows bound to it
 }
 
 // anyRemote are the rights that a peer can have.
@@ -74,12 +77,7 @@ func (pd *PD) RegMR(b []byte, access Access) (*MR, error) {
 	if access&ZeroBased != 0 {
 		mem.base = 0
 	}
-	mr, err := pd.RegMemory(mem, mem.base, uint64(len(b)), access)
-	if err != nil {
-		return nil, err
-	}
-	mr.buf = b
-	return mr, nil
+	return pd.RegMemory(mem, mem.base, uint64(len(b)), access)
 }
 
 // RegMemory registers n bytes of m from its address va on. The caller answers for it that m has them, unless m is of NewMemory:
@@ -90,8 +88,11 @@ func (pd *PD) RegMemory(m Memory, va, n uint64, access Access) (*MR, error) {
 	if err := checkMR(m, va, n, access); err != nil {
 		return nil, &OpError{op, "", err}
 	}
-	mr := &MR{mem: new(region), pd: pd, base: va, size: n, access: access &^ ZeroBased}
+	mr := &MR{ctx: pd.ctx, mem: new(region), pd: pd, base: va, size: n, access: access &^ ZeroBased}
 	mr.mem.open(m, nil)
+	if g, ok := m.(*goMemory); ok {
+		mr.buf = g.b
+	}
 	c := pd.ctx
 	err := own(c, op, c.mrs, MaxMR, mr, pd.live, func() {
 		pd.uses.Add(1)
@@ -143,10 +144,9 @@ const (
 // Rereg changes a registration in place (ibv_rereg_mr): the keys stay. What flags does not name is not looked at. Accesses
 // under the old registration have ended when it returns, and those that are waiting to be sent fail. On an error nothing has
 // changed: what RegMemory fails with, and EINVAL: no flag or an unknown one, a protection domain of another context, memory
-// windows that are bound to the region, a region that is not registered any more. Meanwhile no other goroutine may call a
-// method of the region.
+// windows that are bound to the region, a region that is not registered any more.
 func (m *MR) Rereg(flags ReregFlags, pd *PD, mem Memory, va, n uint64, access Access) error {
-	c := m.pd.ctx
+	c := m.ctx
 	c.mu.Lock()
 	was, err := m.rereg(flags, pd, mem, va, n, access)
 	c.mu.Unlock()
@@ -159,7 +159,7 @@ func (m *MR) Rereg(flags ReregFlags, pd *PD, mem Memory, va, n uint64, access Ac
 
 // rereg is Rereg but for the wait; the context's lock is held.
 func (m *MR) rereg(flags ReregFlags, pd *PD, mem Memory, va, n uint64, access Access) (was *region, err error) {
-	if _, live := m.pd.ctx.mrs[m]; !live {
+	if _, live := m.ctx.mrs[m]; !live {
 		return nil, because(EINVAL, "it is not registered")
 	}
 	if flags == 0 || flags&^(ReregTranslation|ReregPD|ReregAccess) != 0 {
@@ -173,13 +173,13 @@ func (m *MR) rereg(flags ReregFlags, pd *PD, mem Memory, va, n uint64, access Ac
 	}
 	if flags&ReregPD == 0 {
 		pd = m.pd
-	} else if pd == nil || pd.ctx != m.pd.ctx {
+	} else if pd == nil || pd.ctx != m.ctx {
 		return nil, because(EINVAL, "the protection domain is of another context")
 	}
-	if err := errors.Join(pd.live(), checkMR(mem, va, n, access)); err != nil {
+	if err := cmp.Or(pd.live(), checkMR(mem, va, n, access)); err != nil {
 		return nil, err
 	}
-	k := &pd.ctx.dev.keys
+	k := m.keys()
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if m.windows > 0 {
@@ -207,27 +207,44 @@ func (m *MR) LKey() uint32 { return m.lkey }
 // RKey returns the key for the peer (SendWR.RKey there), good until Dereg; for nothing in a region without remote rights.
 func (m *MR) RKey() uint32 { return m.rkey }
 
+func (m *MR) keys() *keys { return &m.ctx.dev.keys }
+
 // Addr returns the first address of the region, for SGEs and for peers: AddrOf what was registered, 0 with ZeroBased, or va of
 // RegMemory.
-func (m *MR) Addr() uint64 { return m.base }
+func (m *MR) Addr() uint64 {
+	k := m.keys()
+	k.mu.RLock()
+	defer k.mu.RUnlock()
+	return m.base
+}
 
 // Len returns the length of the region in bytes.
-func (m *MR) Len() int { return int(m.size) }
+func (m *MR) Len() int {
+	k := m.keys()
+	k.mu.RLock()
+	defer k.mu.RUnlock()
+	return int(m.size)
+}
 
-// Bytes returns the slice that RegMR registered, or the whole one behind a NewMemory that Rereg has registered; nil after RegMemory.
-func (m *MR) Bytes() []byte { return m.buf }
+// Bytes returns the slice that was registered, also with NewMemory; nil for Memory of the caller's own.
+func (m *MR) Bytes() []byte {
+	k := m.keys()
+	k.mu.RLock()
+	defer k.mu.RUnlock()
+	return m.buf
+}
 
 // SGE returns the gather or scatter entry for n bytes at offset off. Whether the region has them is looked at when the request
 // is executed: StatusLocalProtection.
 func (m *MR) SGE(off, n int) SGE {
-	return SGE{Addr: m.base + uint64(off), Length: uint32(n), LKey: m.lkey}
+	return SGE{Addr: m.Addr() + uint64(off), Length: uint32(n), LKey: m.lkey}
 }
 
 // Dereg ends the registration (ibv_dereg_mr) and waits until no access is running. After it no byte is read or written through
 // the region's keys. Requests that name it and have not ended fail. EINVAL: memory windows are bound to it, or it is not
 // registered any more.
 func (m *MR) Dereg() error {
-	c := m.pd.ctx
+	c := m.ctx
 	c.mu.Lock()
 	_, live := c.mrs[m]
 	if !live {
@@ -248,7 +265,7 @@ func (m *MR) object() string { return fmt.Sprintf("mr rkey 0x%08x", m.rkey) }
 
 // drop removes the keys and waits for the references.
 func (m *MR) drop() {
-	m.pd.ctx.dev.keys.remove(m)
+	m.keys().remove(m)
 	m.end()
 }
 

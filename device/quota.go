@@ -68,10 +68,8 @@ func kindOf(o any) kind {
 
 // size counts the objects of a kind that the context has.
 func (c *Context) size(k kind) int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	o := c.Objects()
 	return [kinds]int{
-		kindPD: len(c.pds), kindMR: len(c.mrs) + len(c.fasts), kindMW: len(c.mws), kindCQ: len(c.cqs), kindQP: len(c.qps),
-		kindSRQ: len(c.srqs), kindXRCD: len(c.xrcds), kindAH: len(c.ahs), kindChannel: len(c.channels),
+		kindPD: o.PD, kindMR: o.MR + o.FastMR, kindMW: o.MW, kindCQ: o.CQ, kindQP: o.QP, kindSRQ: o.SRQ, kindXRCD: o.XRCD, kindAH: o.AH, kindChannel: o.Channel,
 	}[k]
 }

@@ -2,6 +2,8 @@ package device_test
 
 import (
 	"bytes"
+	"strings"
+	"sync"
 	"testing"
 
 	"github.com/softnic/softnic/device"
@@ -191,6 +193,13 @@ func TestRereg(t *testing.T) {
 		t.Fatal(err)
 	}
 	mem := device.NewMemory(second)
+	gone, err := b.ctx.AllocPD()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := gone.Dealloc(); err != nil {
+		t.Fatal(err)
+	}
 	for name, err := range map[string]error{
 		"no flags":        mr.Rereg(0, nil, nil, 0, 0, 0),
 		"unknown flags":   mr.Rereg(8, nil, nil, 0, 0, 0),
@@ -199,8 +208,9 @@ func TestRereg(t *testing.T) {
 		"no domain":       mr.Rereg(device.ReregPD, nil, nil, 0, 0, 0),
 		"another context": mr.Rereg(device.ReregPD, foreign, nil, 0, 0, 0),
 		"rights":          mr.Rereg(device.ReregAccess, nil, nil, 0, 0, device.RemoteWrite),
+		"all wrong":       mr.Rereg(device.ReregAccess|device.ReregPD, gone, nil, 0, 0, device.RemoteWrite),
 	} {
-		if device.ErrnoOf(err) != device.EINVAL {
+		if device.ErrnoOf(err) != device.EINVAL || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -233,4 +243,43 @@ func TestRereg(t *testing.T) {
 		t.Fatal(err)
 	}
 	errno(t, "wrong", mr.Rereg(device.ReregAccess, nil, nil, 0, 0, 0), device.EINVAL)
+}
+
+// TestReregAndAsk asks a region where it is while others register it anew and end it. It is the race detector that looks.
+func TestReregAndAsk(t *testing.T) {
+	h := lone(t, device.Options{})
+	other, err := h.ctx.AllocPD()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 100 {
+		m := h.mr(64)
+		var wg sync.WaitGroup
+		for range 2 {
+			wg.Go(func() {
+				if e := m.SGE(8, 8); m.Addr() == 0 || m.Len() < 32 || len(m.Bytes()) < 32 || e.LKey != m.LKey() {
+					t.Errorf("%d bytes at %#x", m.Len(), m.Addr())
+				}
+			})
+		}
+		b := make([]byte, 32)
+		wg.Go(func() {
+			err := m.Rereg(device.ReregTranslation|device.ReregPD, other, device.NewMemory(b), addr(b), 32, 0)
+			if err != nil && device.ErrnoOf(err) != device.EINVAL { // it had ended
+				t.Error(err)
+			}
+		})
+		wg.Go(func() {
+			if err := m.Dereg(); err != nil {
+				t.Error(err)
+			}
+		})
+		wg.Wait()
+	}
+	if err := other.Dealloc(); err != nil {
+		t.Error(err)
+	}
+	if err := h.pd.Dealloc(); err != nil {
+		t.Error(err)
+	}
 }

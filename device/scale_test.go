@@ -85,6 +85,7 @@ func TestTenThousandQueuePairs(t *testing.T) {
 		}
 		x, y = nil, nil
 	}
+	held := [2]device.Objects{a.ctx.Objects(), b.ctx.Objects()}
 	round(pairs) // what grows once, maps above all, stays
 	goroutines, mem, files := runtime.NumGoroutine(), heap(), openFiles()
 	for i := range rounds {
@@ -105,9 +106,9 @@ func TestTenThousandQueuePairs(t *testing.T) {
 		}
 		t.Logf("round %d: %d pairs in %v, heap %d KiB, before %d KiB", i, pairs, time.Since(began).Round(time.Millisecond), m>>10, mem>>10)
 	}
-	for _, h := range []*host{a, b} {
-		if o, l := h.ctx.Objects(), h.dev.QPs(); o.QP != 0 || len(l) != 0 {
-			t.Errorf("left: %+v, %d listed", o, len(l))
+	for i, h := range []*host{a, b} {
+		if o, l := h.ctx.Objects(), h.dev.QPs(); o != held[i] || len(l) != 0 {
+			t.Errorf("left: %+v, there were %+v; %d listed", o, held[i], len(l))
 		}
 	}
 }

@@ -71,6 +71,7 @@ host_packages() {
 	LIST
 	[ -e /usr/share/keyrings/debian-archive-keyring.gpg ] || missing+=(debian-archive-keyring)
 	[ -e /etc/libibverbs.d/rxe.driver ] || missing+=(ibverbs-providers)
+	[ -e /usr/include/infiniband/verbs.h ] || missing+=(libibverbs-dev)
 	/usr/bin/python3 -c 'import pyverbs.device' 2>/dev/null || missing+=(python3-pyverbs)
 	[ ${#missing[@]} -gt 0 ] || return 0
 	command -v apt-get >/dev/null || die "missing: ${missing[*]}; install these (names as in Debian) and try again"

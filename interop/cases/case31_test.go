@@ -157,6 +157,40 @@ func TestCase31_XRC(t *testing.T) {
 		x.received()
 		want(t, "drops", x.drops(), "wrong-service=3")
 	})
+	// What an initiator has no responder for it does not take on its way to RTR either.
+	bubble(t, "attributes of the other half", func(t *testing.T) {
+		x := newXRCLab(t)
+		q := must(x.pd.CreateQP(device.QPInit{Type: device.XRCIni, SendCQ: x.scq, Cap: device.Cap{SendWR: 8}}))
+		x.must(q.Modify(&device.QPAttr{State: device.StateInit, Port: 1}, device.AttrState|device.AttrPKeyIndex|device.AttrPort|device.AttrAccess))
+		a := device.QPAttr{State: device.StateRTR, PathMTU: 1024, DestQPN: peerQP, AH: device.AHAttr{DGID: device.GIDOf(peer4), SGIDIndex: gid4}}
+		mask := device.AttrState | device.AttrAV | device.AttrPathMTU | device.AttrDestQPN | device.AttrRQPSN
+		for _, more := range []device.AttrMask{device.AttrMinRNRTimer, device.AttrMaxDestRdAtomic} {
+			errno(t, q.Modify(&a, mask|more), device.EINVAL)
+			want(t, "state", q.State(), device.StateInit)
+		}
+		x.must(q.Modify(&a, mask))
+	})
+	// Several clients, each with a target of its own.
+	bubble(t, "one shared queue for two targets", func(t *testing.T) {
+		x := newXRCLab(t)
+		x.dice.push(0x17)
+		other := must(x.xrcd.CreateXRCTarget(nil))
+		x.must(other.Connect(0x100, device.Remote{GID: device.GIDOf(peer4), QPN: peerQP, PSN: 0x300}, device.ConnectOptions{}))
+		x.gets(send(0x200, x.srqs[0].Num(), []byte("abc")))
+		x.emits("ACKNOWLEDGE 000200 1f m1")
+		x.gets(peer.SendOnly(0x17, 0x300, []byte("defg")).AsXRC(x.srqs[0].Num()))
+		x.emits("ACKNOWLEDGE 000300 1f m1")
+		l := drain(x.rcq)
+		sameList(t, "receive completions", briefWC(l), []string{"1 SUCCESS RECV 3", "2 SUCCESS RECV 4"})
+		want(t, "of queue pairs", fmt.Sprintf("%x %x", l[0].QPN, l[1].QPN), fmt.Sprintf("%x 17", mxQP))
+		// One that ends leaves the queue to the other.
+		x.gets(peer.SendOnly(0x17, 0x301, nil).AsXRC(0))
+		x.emits("ACKNOWLEDGE 000301 61 m1")
+		want(t, "state", other.State(), device.StateErr)
+		x.must(x.srqs[0].PostRecv(&device.RecvWR{ID: 9}))
+		x.gets(send(0x201, x.srqs[0].Num(), nil))
+		x.emits("ACKNOWLEDGE 000201 1f m2")
+	})
 	bubble(t, "requester", func(t *testing.T) {
 		x := newXRCLab(t)
 		post := func(srqn uint32) {

@@ -101,51 +101,6 @@ func TestCase43_FanOut(t *testing.T) {
 	})
 }
 
-// Case 45: a completion queue of two queue pairs is full. What is in it stays, in order; there is one event for it; the
-// queue pairs whose completions are lost end, each with an event, and nobody waits. (There is no resize_cq.)
-func TestCase45_CQFull(t *testing.T) {
-	for _, n := range []int{1, 2, 7} {
-		bubble(t, fmt.Sprint(n), func(t *testing.T) {
-			l := newLab(t, labConfig{})
-			cq := must(l.ctx.CreateCQ(device.CQInit{Entries: n}))
-			a := l.rc(func(o *rcOptions) { o.recvCQ = cq })
-			b := l.rc(func(o *rcOptions) { o.recvCQ, o.QPN = cq, 0x15 })
-			if cq.Cap() < n {
-				t.Fatalf("holds %d", cq.Cap())
-			}
-			var wants []string
-			for i := range cq.Cap() + 3 {
-				c, id := []*conn{a, b}[i%2], uint64(i)
-				c.recv(id, nil, 0)
-				f := peer.SendOnly(c.o.QPN, 0x200+uint32(i/2), nil)
-				c.gets(f)
-				if i < cq.Cap() {
-					wants = append(wants, fmt.Sprintf("%d SUCCESS RECV 0", id))
-				}
-			}
-			l.settle()
-			// The packet whose completion was lost is not answered (design.md 8).
-			want(t, "answers", len(l.take()), cq.Cap())
-			a.state(device.StateErr)
-			b.state(device.StateErr)
-			var cqErr, fatal int
-			for e, ok := l.ctx.TryAsyncEvent(); ok; e, ok = l.ctx.TryAsyncEvent() {
-				switch {
-				case e.Type == device.EventCQErr && e.CQ == cq:
-					cqErr++
-				case e.Type == device.EventQPFatal && e.QP != nil:
-					fatal++
-				default:
-					t.Errorf("event %+v", e)
-				}
-			}
-			want(t, "events of the queue", cqErr, 1)
-			want(t, "events of the queue pairs", fatal, 2)
-			sameList(t, "completions", briefWC(drain(cq)), wants)
-		})
-	}
-}
-
 // Case 51: messages of 2^31 bytes and more (2^31 itself, sent and read, is TestLongestMessages), and a READ of 8 MiB across the
 // PSN wrap.
 func TestCase51_BigMessages(t *testing.T) {

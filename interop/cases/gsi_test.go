@@ -315,7 +315,7 @@ func TestGSICreate(t *testing.T) {
 		pd, cq := must(other.AllocPD()), must(other.CreateCQ(device.CQInit{Entries: 1}))
 		_, err = pd.CreateQP(device.QPInit{Type: device.GSI, SendCQ: cq, RecvCQ: cq})
 		errno(t, err, device.EINVAL)
-		if l.ctx.Objects() != before || other.Objects().QP != 0 {
+		if l.ctx.Objects() != before || other.Objects() != (device.Objects{PD: 1, CQ: 1}) {
 			t.Error("a queue pair that was refused is counted")
 		}
 		if _, err := cq.Destroy(); err != nil { // nothing holds it

@@ -469,7 +469,7 @@ func TestCloseInFlight(t *testing.T) {
 				if err := l.ctx.Close(); err != nil {
 					t.Fatal(err)
 				}
-				want(t, "objects", fmt.Sprint(l.ctx.Objects()), "{0 0 0 0 0 0}")
+				want(t, "objects", l.ctx.Objects(), device.Objects{})
 			case "device":
 				if err := l.dev.Close(); err != nil {
 					t.Fatal(err)

@@ -4,8 +4,8 @@
 //	SOFTNIC_STOCK=1 go test ./interop/stock
 //
 // runs them on this machine; without the variable every test skips, with it a program that is missing is a failure.
-// interop/run.sh sets it. They need Linux, gcc, and Debian's ibverbs-utils, ibverbs-providers, perftest,
-// python3-pyverbs and ucx-utils; no RDMA in the kernel, and root only where the user changes.
+// interop/run.sh sets it. They need Linux, gcc, and Debian's ibverbs-utils, ibverbs-providers, libibverbs-dev,
+// perftest, python3-pyverbs and ucx-utils; no RDMA in the kernel, and root only where the user changes.
 //
 //	SOFTNIC_BIN=FILE     use this softnic; otherwise one is built
 //	SOFTNIC_JOB=DIR      captures and packet logs stay in DIR/stock, where interop/judge looks at them with tshark too
