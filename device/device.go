@@ -40,7 +40,7 @@ type Device struct {
 	log      *slog.Logger
 	port     *link.Port
 	start    time.Time
-	stepNow  atomic.Int64 // Stepped: the time that Step was given
+	steps    *clock.Manual // Stepped: the clock, which Step sets; else nil
 	rand     io.Reader
 	randMu   sync.Mutex
 	keys     keys
@@ -85,6 +85,9 @@ const rxBatch = 64
 // endpoint is still the caller's. EINVAL: a profile that does not exist, a link MTU too small for packets of 256 bytes (below
 // 336), a bad P_Key table (see ParsePKeys).
 func Open(ep link.Endpoint, o Options) (*Device, error) {
+	if ep == nil {
+		return nil, &OpError{"open_device", "", because(EINVAL, "no link")}
+	}
 	if o.Name == "" {
 		o.Name = "rxe_softnic0"
 	}
@@ -113,7 +116,8 @@ func Open(ep link.Endpoint, o Options) (*Device, error) {
 	d.counters = stats.NewCounters(int(wire.Faults), nil)
 	d.start = d.clock.Now()
 	if o.Stepped {
-		d.clock = stepClock{d}
+		d.steps = clock.NewManual(d.start)
+		d.clock = d.steps
 	}
 	info := ep.Info()
 	if ActiveMTU(info.MTU) == 0 {

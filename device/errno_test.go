@@ -31,6 +31,10 @@ func TestErrnos(t *testing.T) {
 	onSRQ := must(a.pd.CreateQP(device.QPInit{Type: device.RC, SendCQ: a.cq, RecvCQ: a.cq, SRQ: srq}))
 	xrcd := must(a.ctx.AllocXRCD())
 	must(xrcd.CreateXRCTarget(nil))
+	shut := must(a.ctx.AllocXRCD())
+	if err := shut.Close(); err != nil {
+		t.Fatal(err)
+	}
 	ah := must(a.pd.CreateAH(device.AHAttr{DGID: must(b.dev.QueryGID(1, 1)), SGIDIndex: 1}))
 	ch := must(a.ctx.CreateCompChannel())
 	must(a.ctx.CreateCQ(device.CQInit{Entries: 1, Channel: ch}))
@@ -51,6 +55,7 @@ func TestErrnos(t *testing.T) {
 		err  error
 		want device.Errno
 	}{
+		{"open: no link", second(device.Open(nil, device.Options{})), device.EINVAL},
 		{"open: profile", second(device.Open(pipeEnd(), device.Options{Profile: "none"})), device.EINVAL},
 		{"open: P_Key", second(device.Open(pipeEnd(), device.Options{PKeys: []uint16{0x8000}})), device.EINVAL},
 		{"open: MTU 335", second(device.Open(pipeMTU(335), device.Options{})), device.EINVAL},
@@ -117,6 +122,7 @@ func TestErrnos(t *testing.T) {
 		{"SRQ entries", srq.PostRecv(&device.RecvWR{SGE: make([]device.SGE, 2)}), device.EINVAL},
 		{"destroy SRQ in use", srq.Destroy(), device.EBUSY},
 		{"close XRCD in use", xrcd.Close(), device.EBUSY},
+		{"open XRCD that is closed", second(a.ctx.OpenXRCD(shut)), device.EINVAL},
 		{"open XRCD of another device", second(b.ctx.OpenXRCD(xrcd)), device.EINVAL},
 		{"create AH: empty GID", second(a.pd.CreateAH(device.AHAttr{DGID: device.GID{15: 1}, SGIDIndex: 9})), device.EINVAL},
 		{"create AH: IPv6 from IPv4", second(a.pd.CreateAH(device.AHAttr{DGID: device.GID{0: 0x20, 15: 1}, SGIDIndex: 1})), device.EINVAL},

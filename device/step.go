@@ -3,7 +3,6 @@ package device
 import (
 	"time"
 
-	"github.com/softnic/softnic/clock"
 	"github.com/softnic/softnic/transport"
 )
 
@@ -13,12 +12,12 @@ import (
 // false if never. A packet that is on the link is something that arrives: the link knows of it (pipe.End.Next).
 //
 // Calls of other methods between two steps act at the time of the last one; now does not go back. It is for a device with
-// Options.Stepped alone, any other panics, and for one goroutine at a time.
+// Options.Stepped alone, with any other it does nothing, and for one goroutine at a time.
 func (d *Device) Step(now time.Time) (next time.Time, ok bool) {
-	t := now.Sub(d.start)
-	if int64(t) > d.stepNow.Load() {
-		d.stepNow.Store(int64(t))
+	if d.steps == nil {
+		return time.Time{}, false
 	}
+	d.steps.Set(now)
 	for d.stepOnce() {
 	}
 	var at transport.Time
@@ -30,6 +29,9 @@ func (d *Device) Step(now time.Time) (next time.Time, ok bool) {
 		q.mu.Unlock()
 	}
 	next, ok = d.port.Next()
+	if t, is := d.steps.Next(); is && (!ok || t.Before(next)) {
+		next, ok = t, true
+	}
 	if at != 0 {
 		if t := d.start.Add(duration(at - 1)); !ok || t.Before(next) {
 			next, ok = t, true
@@ -37,19 +39,6 @@ func (d *Device) Step(now time.Time) (next time.Time, ok bool) {
 	}
 	return next, ok
 }
-
-// stepClock is the clock of a stepped device: it shows the time of the last
-// Step. Nothing calls back in a stepped device.
-type stepClock struct{ d *Device }
-
-func (c stepClock) Now() time.Time { return c.d.start.Add(time.Duration(c.d.stepNow.Load())) }
-
-func (c stepClock) AfterFunc(time.Duration, func()) clock.Timer { return noTimer{} }
-
-type noTimer struct{}
-
-func (noTimer) Reset(time.Duration) bool { return false }
-func (noTimer) Stop() bool               { return false }
 
 // stepOnce does one round of everything; it reports whether there was anything
 // to do.

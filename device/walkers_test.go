@@ -321,10 +321,7 @@ func (k *walker) xrcd() {
 			o = &wXRCD{base: base{c: &wCtx{side: -1}}}
 		}
 		x, err = c.OpenXRCD(o.XRCD)
-		good = o.c.side == c.side
-		if !o.alive() {
-			good = err == nil // of a closed one: either answer
-		}
+		good = o.c.side == c.side && o.alive()
 	} else {
 		x, err = c.AllocXRCD()
 	}

@@ -22,10 +22,16 @@ func (c *Context) AllocXRCD() (*XRCD, error) { return c.openXRCD(new(xrcGroup)) 
 
 // OpenXRCD returns a handle, owned by c, of the domain that another context of the device
 // has made (ibv_open_xrcd with its file). The domain lives as long as there is a handle of it. EINVAL: it is of another
-// device, nil, or more than MaxXRCD.
+// device, nil or closed, or more than MaxXRCD.
 func (c *Context) OpenXRCD(o *XRCD) (*XRCD, error) {
 	if o == nil || o.ctx.dev != c.dev {
 		return nil, &OpError{"open_xrcd", "", because(EINVAL, "the domain is of another device")}
+	}
+	o.ctx.mu.Lock()
+	err := alive(o.ctx.xrcds, o, "XRC domain")
+	o.ctx.mu.Unlock()
+	if err != nil {
+		return nil, &OpError{"open_xrcd", "", err}
 	}
 	return c.openXRCD(o.group)
 }
