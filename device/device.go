@@ -124,7 +124,7 @@ func Open(ep link.Endpoint, o Options) (*Device, error) {
 		return nil, &OpError{"open_device", info.Name, because(EINVAL, "link MTU %d is too small: the smallest IB MTU, 256, needs %d", info.MTU, 256+headerRoom)}
 	}
 	lo := o.Link
-	lo.Clock, lo.Logger, lo.Inline = d.clock, d.log, o.Stepped
+	lo.Clock, lo.Logger, lo.Inline, lo.PeerOf = d.clock, d.log, o.Stepped, d.peerOf
 	port, err := link.NewPort(ep, lo)
 	if err != nil {
 		return nil, &OpError{"open_device", info.Name, err}
@@ -258,6 +258,17 @@ func (d *Device) lookup(qpn uint32) *QP {
 	d.qpMu.RLock()
 	defer d.qpMu.RUnlock()
 	return d.qps[qpn]
+}
+
+// peerOf returns the queue pair to which one of the device is connected.
+func (d *Device) peerOf(qpn uint32) (uint32, bool) {
+	q := d.lookup(qpn)
+	if q == nil {
+		return 0, false
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.attr.DestQPN, !q.dead && q.attr.State >= StateRTR && q.attr.Path != nil
 }
 
 // send hands packets to the link and counts them; no lock is held.

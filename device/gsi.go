@@ -82,7 +82,7 @@ func (d *Device) managed(p *link.Packet) bool {
 	d.perform(r.mad[:])
 	// ECN bits are those of the way here.
 	r.path = wire.Path{Src: v.Dst(), Dst: v.Src(), SrcPort: datagramPort(gsiQPN), TClass: v.TClass() &^ 3}
-	r.Path, r.Cause, r.Len = &r.path, wire.Reply, bth.UDSendOnly.Info().Len
+	r.QPN, r.Path, r.Cause, r.Len = gsiQPN, &r.path, wire.Reply, bth.UDSendOnly.Info().Len
 	bth.BTH(r.Head[:]).Encode(&bth.Fields{
 		Opcode: bth.UDSendOnly, MigReq: d.profile.MigReq, PKey: d.pkeys[pkey], DestQP: h.SrcQP(), AckReq: true, PSN: psn,
 	})

@@ -146,6 +146,9 @@ func (q *QP) arrived() {
 
 // transmit sends q.pkts; the flusher calls it, with no lock held.
 func (q *QP) transmit() {
+	for _, p := range q.pkts {
+		p.QPN = q.num
+	}
 	switch q.typ {
 	case RawPacket:
 		q.sendRaw()

@@ -27,6 +27,10 @@ type PortOptions struct {
 	Inline     bool          // stepped: no goroutine and no timer; see Port.Flush and Port.Next
 	IgnoreICRC bool          // accept packets with a wrong ICRC; they are counted
 
+	// PeerOf returns the queue pair to which one of the device is connected, for forged answers (impair: answer=); nil: there are
+	// none. It is called while a batch is parsed. device.Open sets it.
+	PeerOf func(qpn uint32) (peer uint32, ok bool)
+
 	// RxeFlushICRC is for peers on rdma_rxe, which computes the ICRC of a FLUSH wrongly: FLUSH is sent with
 	// that ICRC, and accepted with it as well as with the right one. Any other peer drops such a FLUSH.
 	RxeFlushICRC bool
@@ -45,6 +49,7 @@ type Port struct {
 	inline bool
 	noICRC bool
 	quirk  bool // PortOptions.RxeFlushICRC
+	peerOf func(qpn uint32) (uint32, bool)
 
 	view  atomic.Pointer[portView]
 	sink  atomic.Pointer[Sink]
@@ -73,7 +78,7 @@ func (v *portView) isLocal(a netip.Addr) bool { return slices.Contains(v.local, 
 
 // portCounters are the port's own counters; Port.Counters names them.
 type portCounters struct {
-	tooLong, impairedTx, impairedRx, overflow, icrcIgnored stats.Counter
+	tooLong, impairedTx, impairedRx, changedTx, changedRx, forged, overflow, icrcIgnored stats.Counter
 }
 
 // NewPort returns a port over ep, which it closes at the end. There is nothing yet that can fail. device.Open makes the port of
@@ -81,7 +86,7 @@ type portCounters struct {
 func NewPort(ep Endpoint, opts PortOptions) (*Port, error) {
 	p := &Port{
 		ep: ep, clk: clock.Or(opts.Clock), rules: opts.Impair, log: opts.Logger,
-		inline: opts.Inline, noICRC: opts.IgnoreICRC, quirk: opts.RxeFlushICRC,
+		inline: opts.Inline, noICRC: opts.IgnoreICRC, quirk: opts.RxeFlushICRC, peerOf: opts.PeerOf,
 	}
 	if p.rules == nil {
 		p.rules = new(impair.Rules)
@@ -215,6 +220,9 @@ func (p *Port) Counters() []stats.Value {
 		{Name: "tx_too_long", Value: c.tooLong.Load()},      // IP packets above the link's MTU
 		{Name: "tx_impaired", Value: c.impairedTx.Load()},   // dropped or held back by a rule
 		{Name: "rx_impaired", Value: c.impairedRx.Load()},   // likewise
+		{Name: "tx_changed", Value: c.changedTx.Load()},     // bytes changed, or marked, by a rule
+		{Name: "rx_changed", Value: c.changedRx.Load()},     // likewise
+		{Name: "forged", Value: c.forged.Load()},            // answers that rules have made
 		{Name: "impair_lost", Value: c.overflow.Load()},     // to be held back, and there were too many
 		{Name: "loop_lost", Value: p.loop.Lost()},           // to the device itself, and the loop was full
 		{Name: "icrc_ignored", Value: c.icrcIgnored.Load()}, // wrong ICRC, accepted as PortOptions.IgnoreICRC asks

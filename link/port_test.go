@@ -326,7 +326,7 @@ func TestPortBadICRC(t *testing.T) {
 		if !bytes.Equal(all[0].Bytes, f) || !bytes.Equal(all[1].Bytes, good) || len(all[2].Bytes) != 3 {
 			t.Fatal("captured bytes differ from those on the wire")
 		}
-		if v := p.Counters()[5]; v.Name != "icrc_ignored" || (v.Value == 1) != ignore {
+		if v := p.Counters()[8]; v.Name != "icrc_ignored" || (v.Value == 1) != ignore {
 			t.Fatalf("counter %v", v)
 		}
 	}

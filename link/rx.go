@@ -1,11 +1,13 @@
 package link
 
 import (
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/softnic/softnic/link/impair"
 	"github.com/softnic/softnic/wire"
+	"github.com/softnic/softnic/wire/bth"
 )
 
 // rxState is the receiving half of a port.
@@ -26,9 +28,9 @@ func (p *Port) Parse(b *Batch) {
 			pk.View, pk.Fault = wire.View{}, wire.NotRoCE
 			continue
 		}
-		pk.Fault = p.parse(v, pk)
+		pk.Fault = p.parse(v, pk, false)
 		if active && pk.Fault == wire.OK && !pk.passed {
-			p.impairRx(b, pk)
+			p.impairRx(v, b, pk)
 		}
 	}
 	if active {
@@ -38,11 +40,12 @@ func (p *Port) Parse(b *Batch) {
 	}
 }
 
-func (p *Port) parse(v *portView, pk *Packet) wire.Fault {
+// parse reads a packet; idKnown says whether the IP ID of one that came without its IP header has been found.
+func (p *Port) parse(v *portView, pk *Packet, idKnown bool) wire.Fault {
 	var f wire.Fault
 	switch {
 	case pk.Frame == nil:
-		f = wire.ParseSplit(pk.Net, pk.IB, false, &pk.View)
+		f = wire.ParseSplit(pk.Net, pk.IB, idKnown, &pk.View)
 	case v.info.Ethernet:
 		f = wire.ParseEthernet(pk.Frame, &pk.View)
 	default:
@@ -65,14 +68,22 @@ func (p *Port) parse(v *portView, pk *Packet) wire.Fault {
 
 // impairRx applies the rules to a packet. What is to come later or twice goes
 // through the loop, after this batch has been handled or when it is due.
-func (p *Port) impairRx(b *Batch, pk *Packet) {
+func (p *Port) impairRx(pv *portView, b *Batch, pk *Packet) {
 	v := &pk.View
 	e := p.rules.Apply(impair.Rx, v.Src(), v.BTH())
+	eth, net, ib := v.Eth, v.Net, v.IB // as they are before a change makes a packet of it that cannot be parsed
+	if e.Mark || e.Change != nil {
+		p.changeRx(pv, pk, &e)
+	}
+	copied := func(note string) later { return later{slices.Concat(eth, net, ib), note} }
 	if e.Drop || e.Delay > 0 || e.Reorder {
 		p.count.impairedRx.Inc()
 		pk.Fault, pk.note = wire.Impaired, e.Rule
 	}
 	if e.Drop {
+		if e.Answered {
+			p.answerRx(v, &e)
+		}
 		return
 	}
 	p.rx.mu.Lock()
@@ -84,7 +95,7 @@ func (p *Port) impairRx(b *Batch, pk *Packet) {
 				p.count.overflow.Inc()
 				return
 			}
-			if l := copyView(v, ""); e.Delay > 0 {
+			if l := copied(e.ChangedBy); e.Delay > 0 {
 				p.rx.held.delay(l, p.clk.Now().Add(e.Delay))
 			} else {
 				p.rx.held.swap(l, p.clk.Now().Add(reorderWait))
@@ -92,7 +103,7 @@ func (p *Port) impairRx(b *Batch, pk *Packet) {
 		}
 	default:
 		for range e.Duplicate {
-			b.later = append(b.later, copyView(v, e.Rule))
+			b.later = append(b.later, copied(e.Rule))
 		}
 		for {
 			l, ok := p.rx.held.overtaken()
@@ -102,13 +113,6 @@ func (p *Port) impairRx(b *Batch, pk *Packet) {
 			b.later = append(b.later, l)
 		}
 	}
-}
-
-func copyView(v *wire.View, note string) later {
-	f := make([]byte, 0, len(v.Eth)+len(v.Net)+len(v.IB))
-	f = append(f, v.Eth...)
-	f = append(f, v.Net...)
-	return later{append(f, v.IB...), note}
 }
 
 // Done tells the port the verdicts on a batch, after the device has handled it: they go
@@ -127,6 +131,9 @@ func (p *Port) Done(b *Batch) {
 func (b *Batch) capture(s Sink, pk *Packet) {
 	b.rec = Record{When: pk.When, Dir: Rx, Fault: pk.Fault, Note: pk.note}
 	v := &pk.View
+	if len(v.IB) >= bth.Len {
+		b.rec.QPN = v.BTH().DestQP()
+	}
 	switch n := len(v.Eth) + len(v.Net) + len(v.IB); {
 	case pk.Frame == nil:
 		b.rec.Net, b.rec.Head = pk.Net, pk.IB

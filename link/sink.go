@@ -34,6 +34,7 @@ type Record struct {
 	Fault wire.Fault // OK; why it was dropped; Impaired: dropped or held back on purpose
 	Cause wire.Cause // why it was sent; Tx only
 	Round int        // how often its PSN was sent before; Tx only
+	QPN   uint32     // queue pair of the device that sent it or that it names; 0: none
 	Note  string     // the impairment rule that touched it, or other words for people; mostly empty
 
 	Eth  []byte   // Ethernet header, empty where the link has none

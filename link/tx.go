@@ -24,7 +24,7 @@ type txState struct {
 	list   []*Frame // framed, in order; element i is &ring[i]
 	all    []*Frame // pointers to the whole ring; list is a prefix of it
 	now    time.Time
-	held   holder[*wire.Packet]
+	held   holder[outgoing]
 	rec    Record
 	closed bool
 
@@ -34,6 +34,13 @@ type txState struct {
 	segs  int
 	size  int // length of all but the last
 	bytes int
+}
+
+// outgoing is a packet on its way to be framed.
+type outgoing struct {
+	*wire.Packet
+	change *impair.Change // of its bytes, once it is framed
+	note   string         // rule that did more than hold it back
 }
 
 func (t *txState) init() {
@@ -62,7 +69,7 @@ func (p *Port) Send(pkts []*wire.Packet) error {
 	}
 	if !p.rules.Active(impair.Tx) {
 		for _, pk := range pkts {
-			p.emit(v, pk, "")
+			p.emit(v, outgoing{Packet: pk})
 		}
 		if len(t.held.behind) > 0 && len(pkts) > 0 { // the rule is gone, its packets are not
 			p.emitOvertaken(v)
@@ -90,12 +97,23 @@ func (p *Port) txNow() time.Time {
 func (p *Port) impairTx(v *portView, pk *wire.Packet) {
 	t := &p.tx
 	e := p.rules.Apply(impair.Tx, pk.Path.Dst, pk.BTH())
+	o := outgoing{Packet: pk, change: e.Change}
+	if e.Mark {
+		o.Packet = marked(pk, e.ECN)
+	}
+	if e.Mark || e.Change != nil {
+		o.note = e.ChangedBy
+		p.count.changedTx.Inc()
+	}
 	if e.Drop || e.Delay > 0 || e.Reorder {
 		p.count.impairedTx.Inc()
 		p.captureUnsent(v, pk, wire.Impaired, e.Rule)
 	}
 	switch {
 	case e.Drop:
+		if e.Answered && pk.QPN != 0 {
+			p.comeBack(v, forgedAnswer(pk.BTH(), pk.Path.Dst, pk.Path.Src, pk.QPN, e.Answer), e.Rule)
+		}
 		return
 	case e.Delay > 0 || e.Reorder:
 		for range 1 + e.Duplicate {
@@ -104,22 +122,24 @@ func (p *Port) impairTx(v *portView, pk *wire.Packet) {
 				return
 			}
 			if e.Delay > 0 {
-				t.held.delay(copyPacket(pk), p.txNow().Add(e.Delay))
+				t.held.delay(o.copied(), p.txNow().Add(e.Delay))
 			} else {
-				t.held.swap(copyPacket(pk), p.txNow().Add(reorderWait))
+				t.held.swap(o.copied(), p.txNow().Add(reorderWait))
 			}
 		}
 		return
 	}
-	p.emit(v, pk, "")
+	p.emit(v, o)
+	o.note = e.Rule
 	for range e.Duplicate {
-		p.emit(v, pk, e.Rule)
+		p.emit(v, o)
 	}
 	p.emitOvertaken(v)
 }
 
-// copyPacket copies a packet with its payload, for longer than the call that brought it.
-func copyPacket(pk *wire.Packet) *wire.Packet {
+// copied returns o with a packet of its own, for longer than the call that brought it.
+func (o outgoing) copied() outgoing {
+	pk := o.Packet
 	c, path := *pk, *pk.Path
 	c.Path = &path
 	data := make([]byte, 0, pk.Size)
@@ -127,7 +147,8 @@ func copyPacket(pk *wire.Packet) *wire.Packet {
 		data = append(data, d...)
 	}
 	c.Data = [][]byte{data}
-	return &c
+	o.Packet = &c
+	return o
 }
 
 // emitOvertaken sends what waited for a packet to pass.
@@ -137,7 +158,7 @@ func (p *Port) emitOvertaken(v *portView) {
 		if !ok {
 			return
 		}
-		p.emit(v, pk, "")
+		p.emit(v, pk)
 	}
 }
 
@@ -148,7 +169,7 @@ func (p *Port) release(v *portView, now time.Time) {
 		if !ok {
 			return
 		}
-		p.emit(v, pk, "")
+		p.emit(v, pk)
 	}
 }
 
@@ -190,8 +211,8 @@ func (p *Port) Crowded() bool { return p.loop.Len() > loopLen/2 }
 
 // emit frames a packet and puts it into the ring or, if it is for the device itself, into
 // the loop.
-func (p *Port) emit(v *portView, pk *wire.Packet, note string) {
-	t := &p.tx
+func (p *Port) emit(v *portView, o outgoing) {
+	t, pk := &p.tx, o.Packet
 	if pk.Path.NetLen()+pk.IBLen() > v.info.MTU {
 		p.count.tooLong.Inc()
 		p.log.Debug("packet exceeds the MTU of the link", "length", pk.Path.NetLen()+pk.IBLen(), "mtu", v.info.MTU)
@@ -205,8 +226,9 @@ func (p *Port) emit(v *portView, pk *wire.Packet, note string) {
 	captured := p.sink.Load() != nil
 	if v.isLocal(pk.Path.Dst) {
 		f.frame(v, pk, 0, captured)
+		f.alter(o.change)
 		if s := p.sink.Load(); s != nil {
-			f.note = note
+			f.note = o.note
 			t.capture(*s, p.txNow(), f, wire.OK)
 		}
 		p.loop.Put(0, f.AppendTo)
@@ -214,9 +236,8 @@ func (p *Port) emit(v *portView, pk *wire.Packet, note string) {
 		return
 	}
 	f.frame(v, pk, t.segment(pk, v.info.MaxSegs), captured)
-	f.note = note
-	// The byte stage of impairment (corrupt, CE mark) belongs here: the frame is
-	// sealed, and what it changes is what the capture has to show.
+	f.note = o.note
+	f.alter(o.change) // the frame is sealed, and what is changed is what the capture has to show
 	if pk.Path.Dst.IsMulticast() && p.groups.has(pk.Path.Dst) {
 		p.loop.Put(0, f.AppendTo) // the wire brings no copy back
 	}
@@ -278,7 +299,7 @@ func (p *Port) captureUnsent(v *portView, pk *wire.Packet, why wire.Fault, note 
 
 func (t *txState) capture(s Sink, when time.Time, f *Frame, why wire.Fault) {
 	t.rec = Record{
-		When: when, Dir: Tx, Fault: why, Cause: f.Cause, Round: f.Round, Note: f.note,
+		When: when, Dir: Tx, Fault: why, Cause: f.Cause, Round: f.Round, QPN: f.QPN, Note: f.note,
 		Eth: f.Eth, Net: f.Net, Head: f.Head[:f.Len], Data: f.Data, Tail: f.Tail,
 	}
 	s.Capture(&t.rec)

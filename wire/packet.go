@@ -60,7 +60,8 @@ type Packet struct {
 	Size  int                 // payload length in bytes, the sum over Data
 	Pad   int                 // 0 ... 3 zero bytes after the payload
 	Cause Cause
-	Round int // how often this PSN was sent before, 0 for the first time
+	QPN   uint32 // queue pair that sends it, which is not on the wire; 0: not known
+	Round int    // how often this PSN was sent before, 0 for the first time
 }
 
 // BTH returns the base transport header of the packet.

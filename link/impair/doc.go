@@ -1,5 +1,5 @@
-// Package impair holds the rules by which a port loses, doubles, delays and
-// reorders packets on purpose: all of a kind, some by chance, or exactly one.
+// Package impair holds the rules by which a port loses, doubles, delays, reorders, spoils and
+// rewrites packets on purpose, and answers them with NAKs of its own: all of a kind, some by chance, or exactly one.
 //
 // A rule is one line of words in any order after the first:
 //
@@ -7,6 +7,9 @@
 //	rx drop=1% seed=7
 //	tx delay=5ms
 //	rx opcode=ACKNOWLEDGE,ATOMIC* duplicate nth=10
+//	tx opcode=SEND_ONLY count=1 corrupt
+//	tx opcode=ACKNOWLEDGE set=msn:-1
+//	rx peer=10.0.0.2 opcode=WRITE* count=3 answer=rnr:1
 //
 // The first word is the direction, tx or rx, seen from the NIC. One word is the action:
 //
@@ -14,8 +17,29 @@
 //	duplicate    let it through twice
 //	delay=TIME   hold it back for so long (5ms, 20us)
 //	reorder      hold it back until the next packet of the direction has passed, 10 ms at most
+//	corrupt      turn bits of one byte over; the ICRC stays as it was and is wrong then
+//	ecn=ce       make its ECN bits so: ce is the mark of a congested router; not-ect, ect0, ect1
+//	set=FIELD:VALUE,...  write other values into header fields: psn:0x12, or psn:+1, psn:-1 for a difference.
+//	             Packets that lack a field are not meant. The ICRC is made right again
+//	answer=NAK   lose the packet, a request of RC or XRC, and have its sender get an answer as if from its
+//	             receiver: nak-sequence, nak-invalid, nak-access, nak-op, rnr (timer code 14) or rnr:CODE.
+//	             The MSN in it is 0
 //
-// An action takes a probability as drop=1% or, the same, as a word of its own: p=1%.
+// Those without a value take a probability as drop=1% or, the same, as a word of its own: p=1%.
+// More words for corrupt and set:
+//
+//	at=12        which byte: counted from the BTH on, or with at=-1 back from the end of payload and pad; by chance otherwise
+//	xor=0x80     which of its bits; by chance otherwise
+//	icrc=good    the ICRC is made right again: who receives it cannot tell
+//	icrc=bad     it is left as it was
+//
+// The fields of set are, by header:
+//
+//	BTH        opcode se migreq pad tver pkey fecn becn resv6 dqp ackreq resv7 psn
+//	RETH       va rkey length          AtomicETH  va rkey swap compare
+//	AETH       syndrome msn            AtomicAckETH  original
+//	DETH       qkey sqp                ImmDt, IETH, XRCETH  imm, invkey, srqn
+//
 // The other words say which packets; all must hold:
 //
 //	qp=0x1234    destination QP of the packet, as the tools print it
@@ -24,6 +48,7 @@
 //	             rule has seen; QP 1 and multicast do not count. Below 16 the # can be left
 //	             out, qp=2, since no ordinary QP of a real NIC has such a number;
 //	             QP 1 itself is qp=0x1
+//	peer=10.0.0.2    address of the other end, or all of a network, as peer=10.0.0.0/24
 //	opcode=A,B*  names as captures show them, with or without RC_, UC_, ...; a * at the end
 //	             stands for any ending
 //	psn=0x1234   this PSN
@@ -42,8 +67,9 @@
 // connections never match a relative word.
 //
 // Rules work in the order in which they were added. What one drops the others do not
-// hit, but they count it for first PSN and round. Delays add up.
+// hit, but they count it for first PSN and round. Delays add up; of two marks the later holds; changes are made one after the other,
+// the last rule's first.
 //
-// A port calls the package for each packet while there are rules for its direction. The
-// package never touches a packet, waits for nothing and never looks at payload.
+// A port calls the package for each packet while there are rules for its direction, and Change.Do where one says so. The package
+// waits for nothing, and Apply never looks beyond the BTH.
 package impair

@@ -34,6 +34,12 @@ type Effect struct {
 	Duplicate int           // further copies; 0: none
 	Delay     time.Duration // hold it and its copies back for so long
 	Reorder   bool          // hold it back until the next packet has passed
+	Mark      bool          // make its ECN bits ECN
+	ECN       uint8         // the two bits
+	Change    *Change       // what to do to its bytes, that of the last rule first; nil: nothing
+	Answered  bool          // with Drop: whoever sent it gets a forged answer, an AETH with Answer, as if from where it was going
+	Answer    bth.Syndrome  // NAK or RNR NAK
+	ChangedBy string        // text of the last rule that asked for Mark or Change
 	Rule      string        // text of the last rule that hit, empty if none did
 }
 
@@ -127,8 +133,12 @@ func (r *Rules) Apply(d Direction, peer netip.Addr, h bth.BTH) (e Effect) {
 			continue
 		}
 		f, round := u.observe(peer, h)
-		if !e.Drop && u.hit(h, f, round) {
+		if !e.Drop && u.hit(peer, h, f, round) {
+			c := e.Change
 			e = u.act.do(u, e)
+			if u.act.name == "ecn" || e.Change != c {
+				e.ChangedBy = u.text
+			}
 			e.Rule = u.text
 		}
 	}

@@ -173,39 +173,59 @@ func TestListAndRemove(t *testing.T) {
 
 func TestParseErrors(t *testing.T) {
 	for rule, w := range map[string]string{
-		"":                      `want tx or rx first`,
-		"drop":                  `"drop": want tx or rx first`,
-		"both drop":             `"both": want tx or rx first`,
-		"tx":                    `"tx": no action: want an action (drop, duplicate, delay=TIME, reorder) or count=, nth=, opcode=, p=, psn=, qp=, round=, seed=`,
-		"tx qp=17":              `"qp=17": no action`,
-		"tx dorp":               `"dorp": want an action (drop,`,
-		"tx drop drop":          `"drop": a rule has one action, and this one has drop`,
-		"tx qp=17 qp=18 drop":   `"qp=18": qp is there twice`,
-		"tx drop=1% p=1%":       `"p=1%": p is there twice`,
-		"tx p=1% drop=1%":       `"drop=1%": p is there twice`,
-		"tx drop=1":             `"drop=1": want a percentage`,
-		"tx drop=0%":            `want a percentage`,
-		"tx drop=101%":          `want a percentage`,
-		"tx drop=NaN%":          `want a percentage`,
-		"tx drop=":              `want a percentage`,
-		"tx delay":              `want a time, as in delay=5ms`,
-		"tx delay=5":            `want a time`,
-		"tx delay=-5ms":         `want a time`,
-		"tx qp drop":            `"qp": want a value: qp=...`,
-		"tx qp=0 drop":          `"qp=0": want a QP number`,
-		"tx qp=#0 drop":         `want a QP number`,
-		"tx qp=#0x1 drop":       `want a QP number`,
-		"tx qp=0x1000000 drop":  `want a QP number`,
-		"tx qp=x drop":          `want a QP number`,
-		"tx psn=5 drop":         `want a PSN in hexadecimal`,
-		"tx psn=0x1000000 drop": `want a PSN in hexadecimal`,
-		"tx psn=+-1 drop":       `want a distance`,
-		"tx round=0 drop":       `"round=0": want a number from 1 on`,
-		"tx nth=0 drop":         `want a number from 1 on`,
-		"tx count=x drop":       `want a number from 1 on`,
-		"tx seed=x drop":        `want a number`,
-		"tx opcode=SENDX drop":  `no opcode is called "SENDX"; want SEND_FIRST, SEND_MIDDLE,`,
-		"tx opcode=SEND*, drop": `no opcode is called ""`,
+		"":                       `want tx or rx first`,
+		"drop":                   `"drop": want tx or rx first`,
+		"both drop":              `"both": want tx or rx first`,
+		"tx":                     `"tx": no action: want an action (drop, duplicate, delay=TIME, reorder, corrupt, ecn=ce, set=FIELD:VALUE, answer=nak-sequence) or at=, count=, icrc=, nth=, opcode=, p=, peer=, psn=, qp=, round=, seed=, xor=`,
+		"tx qp=17":               `"qp=17": no action`,
+		"tx dorp":                `"dorp": want an action (drop,`,
+		"tx drop drop":           `"drop": a rule has one action, and this one has drop`,
+		"tx qp=17 qp=18 drop":    `"qp=18": qp is there twice`,
+		"tx drop=1% p=1%":        `"p=1%": p is there twice`,
+		"tx p=1% drop=1%":        `"drop=1%": p is there twice`,
+		"tx drop=1":              `"drop=1": want a percentage`,
+		"tx drop=0%":             `want a percentage`,
+		"tx drop=101%":           `want a percentage`,
+		"tx drop=NaN%":           `want a percentage`,
+		"tx drop=":               `want a percentage`,
+		"tx delay":               `want a time, as in delay=5ms`,
+		"tx delay=5":             `want a time`,
+		"tx delay=-5ms":          `want a time`,
+		"tx qp drop":             `"qp": want a value: qp=...`,
+		"tx qp=0 drop":           `"qp=0": want a QP number`,
+		"tx qp=#0 drop":          `want a QP number`,
+		"tx qp=#0x1 drop":        `want a QP number`,
+		"tx qp=0x1000000 drop":   `want a QP number`,
+		"tx qp=x drop":           `want a QP number`,
+		"tx psn=5 drop":          `want a PSN in hexadecimal`,
+		"tx psn=0x1000000 drop":  `want a PSN in hexadecimal`,
+		"tx psn=+-1 drop":        `want a distance`,
+		"tx round=0 drop":        `"round=0": want a number from 1 on`,
+		"tx nth=0 drop":          `want a number from 1 on`,
+		"tx count=x drop":        `want a number from 1 on`,
+		"tx seed=x drop":         `want a number`,
+		"tx opcode=SENDX drop":   `no opcode is called "SENDX"; want SEND_FIRST, SEND_MIDDLE,`,
+		"tx opcode=SEND*, drop":  `no opcode is called ""`,
+		"tx peer=x drop":         `want an address, as 10.0.0.2`,
+		"tx peer=fe80::1%0 drop": `want an address`,
+		"tx ecn=maybe":           `want ecn=ce`,
+		"tx ecn":                 `want ecn=ce`,
+		"tx set=psn":             `want a field and its value, as psn:0x12 or psn:+1; the fields are opcode, se,`,
+		"tx set":                 `want a field and its value`,
+		"tx set=lid:1":           `want a field and its value`,
+		"tx set=psn:0x1000000":   `psn has 24 bits: want a value, as psn:0x1`,
+		"tx set=se:2":            `se has 1 bits`,
+		"tx set=psn:1,":          `want a field and its value`,
+		"tx answer=ack":          `want nak-sequence, nak-invalid,`,
+		"tx answer=rnr:32":       `timer code of 0 ... 31`,
+		"tx answer=nak:1":        `want nak-sequence`,
+		"tx corrupt at=x":        `want a byte, counted from the BTH on`,
+		"tx corrupt xor=0":       `want the bits to turn over`,
+		"tx corrupt xor=256":     `want the bits to turn over`,
+		"tx corrupt icrc=maybe":  `want icrc=good`,
+		"tx drop at=1":           `"at": it goes with corrupt`,
+		"tx ecn=ce icrc=bad":     `"icrc": it goes with corrupt and set`,
+		"tx corrupt set=psn:1":   `a rule has one action, and this one has corrupt`,
 	} {
 		if _, err := parse(rule); err == nil || !strings.Contains(err.Error(), w) {
 			t.Errorf("%s: error %v\nwant %s", rule, err, w)
@@ -247,7 +267,7 @@ func TestTrackerBounds(t *testing.T) {
 func FuzzParse(f *testing.F) {
 	for _, s := range []string{
 		"tx qp=1 opcode=WRITE_MIDDLE psn=+5 round=1 drop", "rx drop=1% seed=7", "tx delay=5ms",
-		"rx duplicate nth=10", "tx reorder=2%", "tx qp=#3 psn=0xffffff count=4 p=50% reorder", "tx opcode=RC_*,CNP drop",
+		"rx duplicate nth=10", "tx reorder=2%", "tx corrupt=1% at=-1 xor=0x80 icrc=good", "rx peer=10.0.0.0/8 ecn=ce", "tx set=psn:+1,msn:0x10 icrc=bad", "rx answer=rnr:1", "tx qp=#3 psn=0xffffff count=4 p=50% reorder", "tx opcode=RC_*,CNP drop",
 	} {
 		f.Add(s)
 	}
@@ -267,7 +287,7 @@ func FuzzParse(f *testing.F) {
 		for range 3 {
 			fl, n := r.observe(peer, h)
 			fl2, n2 := again.observe(peer, h)
-			if r.hit(h, fl, n) != again.hit(h, fl2, n2) {
+			if r.hit(peer, h, fl, n) != again.hit(peer, h, fl2, n2) {
 				t.Fatalf("%q and its text differ", s)
 			}
 		}

@@ -3,6 +3,7 @@ package impair
 import (
 	"fmt"
 	"math/rand/v2"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -11,9 +12,13 @@ import (
 	"github.com/softnic/softnic/wire/bth"
 )
 
-// words are the words of a rule beside direction and action.
-var words = map[string]func(r *rule, v string) error{
+// matchers are the words of a rule beside direction and action.
+var matchers = map[string]func(r *rule, v string) error{
 	"qp":     (*rule).parseQP,
+	"peer":   (*rule).parsePeer,
+	"at":     (*rule).parseAt,
+	"xor":    (*rule).parseXor,
+	"icrc":   (*rule).parseICRC,
 	"opcode": (*rule).parseOpcodes,
 	"psn":    (*rule).parsePSN,
 	"round":  func(r *rule, v string) (err error) { r.round, err = number[int](v, 1<<30); return },
@@ -28,6 +33,9 @@ var words = map[string]func(r *rule, v string) error{
 	},
 }
 
+// ownWords are words that mean something for some actions alone.
+var ownWords = map[string][]string{"at": {"corrupt"}, "xor": {"corrupt"}, "icrc": {"corrupt", "set"}}
+
 // usage lists what a word may be.
 func usage() string {
 	var a, m []string
@@ -38,7 +46,7 @@ func usage() string {
 			a = append(a, x.name)
 		}
 	}
-	for w := range words {
+	for w := range matchers {
 		m = append(m, w+"=")
 	}
 	slices.Sort(m)
@@ -47,26 +55,26 @@ func usage() string {
 
 // parse reads a rule.
 func parse(text string) (*rule, error) {
-	fields := strings.Fields(text)
-	r := &rule{p: 1, seed: 1, text: strings.Join(fields, " ")}
+	words := strings.Fields(text)
+	r := &rule{p: 1, seed: 1, text: strings.Join(words, " ")}
 	bad := func(word, format string, a ...any) error {
 		return fmt.Errorf("impair: rule %q: %q: %s", r.text, word, fmt.Sprintf(format, a...))
 	}
-	if len(fields) == 0 {
+	if len(words) == 0 {
 		return nil, bad("", "want tx or rx first")
 	}
-	switch fields[0] {
+	switch words[0] {
 	case "tx":
 	case "rx":
 		r.dir = Rx
 	default:
-		return nil, bad(fields[0], "want tx or rx first")
+		return nil, bad(words[0], "want tx or rx first")
 	}
 	seen := make(map[string]bool)
-	for _, f := range fields[1:] {
+	for _, f := range words[1:] {
 		name, value, has := strings.Cut(f, "=")
 		i := slices.IndexFunc(actions, func(a action) bool { return a.name == name })
-		switch parser := words[name]; {
+		switch parser := matchers[name]; {
 		case i >= 0 && r.act != nil:
 			return nil, bad(f, "a rule has one action, and this one has %s", r.act.name)
 		case i >= 0:
@@ -88,7 +96,12 @@ func parse(text string) (*rule, error) {
 		}
 	}
 	if r.act == nil {
-		return nil, bad(fields[len(fields)-1], "no action: %s", usage())
+		return nil, bad(words[len(words)-1], "no action: %s", usage())
+	}
+	for word, only := range ownWords {
+		if seen[word] && !slices.Contains(only, r.act.name) {
+			return nil, bad(word, "it goes with %s", strings.Join(only, " and "))
+		}
 	}
 	r.rng = rand.New(rand.NewPCG(r.seed, 0))
 	return r, nil
@@ -96,10 +109,8 @@ func parse(text string) (*rule, error) {
 
 func (r *rule) parseAction(value string, has bool, seen map[string]bool) (err error) {
 	switch {
-	case r.act.value != "":
-		if r.delay, err = time.ParseDuration(value); err != nil || r.delay <= 0 {
-			return fmt.Errorf("want a time, as in %s=5ms", r.act.name)
-		}
+	case r.act.parse != nil:
+		return r.act.parse(r, value)
 	case has && seen["p"]:
 		return fmt.Errorf("p is there twice")
 	case has:
@@ -107,6 +118,64 @@ func (r *rule) parseAction(value string, has bool, seen map[string]bool) (err er
 		r.p, err = percent(value)
 	}
 	return err
+}
+
+func (r *rule) parseDelay(v string) (err error) {
+	if r.delay, err = time.ParseDuration(v); err != nil || r.delay <= 0 {
+		return fmt.Errorf("want a time, as in delay=5ms")
+	}
+	return nil
+}
+
+func (r *rule) parseECN(v string) error {
+	n, ok := ecns[v]
+	if !ok {
+		return fmt.Errorf("want ecn=ce to mark congestion, or ecn=not-ect, ect0, ect1 to clear the mark")
+	}
+	r.ecn = n
+	return nil
+}
+
+func (r *rule) parsePeer(v string) (err error) {
+	if r.peer, err = netip.ParsePrefix(v); err == nil {
+		return nil
+	}
+	a, err := netip.ParseAddr(v)
+	if err != nil || a.Zone() != "" {
+		return fmt.Errorf("want an address, as 10.0.0.2 or fe80::1, or all of a network, as 10.0.0.0/24")
+	}
+	r.peer = netip.PrefixFrom(a.Unmap(), a.Unmap().BitLen())
+	return nil
+}
+
+func (r *rule) parseAt(v string) error {
+	n, err := strconv.ParseInt(v, 0, 16)
+	if err != nil {
+		return fmt.Errorf("want a byte, counted from the BTH on, as at=12, or back from the end of the payload, as at=-1")
+	}
+	r.at, r.hasAt = int(n), true
+	return nil
+}
+
+func (r *rule) parseXor(v string) error {
+	n, err := strconv.ParseUint(v, 0, 8)
+	if err != nil || n == 0 {
+		return fmt.Errorf("want the bits to turn over, 0x01 ... 0xff")
+	}
+	r.xor = byte(n)
+	return nil
+}
+
+func (r *rule) parseICRC(v string) error {
+	switch v {
+	case "good":
+		r.icrc = icrcGood
+	case "bad":
+		r.icrc = icrcBad
+	default:
+		return fmt.Errorf("want icrc=good, made right again, or icrc=bad, left as it was")
+	}
+	return nil
 }
 
 func (r *rule) parseQP(v string) error {
@@ -149,26 +218,33 @@ func (r *rule) parsePSN(v string) error {
 // services are the prefixes of opcode names.
 var services = []string{"RC_", "UC_", "RD_", "UD_", "XRC_"}
 
-func (r *rule) parseOpcodes(v string) error {
-	r.ops = new([256]bool)
+func (r *rule) parseOpcodes(v string) (err error) {
+	r.ops, err = Opcodes(v)
+	return err
+}
+
+// Opcodes returns which opcodes are meant by names with commas between them, as they stand behind opcode= in a rule. The error
+// lists the names.
+func Opcodes(v string) (*[256]bool, error) {
+	ops := new([256]bool)
 	for _, pattern := range strings.Split(v, ",") {
 		stem, glob := strings.CutSuffix(strings.ToUpper(pattern), "*")
 		found := false
-		for o := range r.ops {
+		for o := range ops {
 			name := bth.Opcode(o).Info().Name
 			if name == "" {
 				continue
 			}
 			if matches(name, stem, glob) || matches(bare(name), stem, glob) {
-				r.ops[o], found = true, true
+				ops[o], found = true, true
 			}
 		}
 		if !found {
-			return fmt.Errorf("no opcode is called %q; want %s; with or without %s; a * at the end stands for any ending",
+			return nil, fmt.Errorf("no opcode is called %q; want %s; with or without %s; a * at the end stands for any ending",
 				pattern, strings.Join(opcodeNames(), ", "), strings.Join(services, ", "))
 		}
 	}
-	return nil
+	return ops, nil
 }
 
 func matches(name, stem string, glob bool) bool {

@@ -26,6 +26,14 @@ type rule struct {
 	seed      uint64
 	count     uint64 // 0: no limit
 	delay     time.Duration
+	peer      netip.Prefix // not valid: any
+	sets      []set
+	at        int // corrupt: which byte
+	hasAt     bool
+	xor       byte         // corrupt: 0 by chance
+	ecn       uint8        // ecn=: the two bits
+	answer    bth.Syndrome // answer=
+	icrc      icrcKind
 
 	matched, hits uint64
 	rng           *rand.Rand
@@ -40,28 +48,51 @@ const (
 	psnRelative
 )
 
+// icrcKind says what the ICRC of a changed packet is to be.
+type icrcKind uint8
+
+const (
+	icrcDefault icrcKind = iota
+	icrcGood
+	icrcBad
+)
+
 // action is a row of the action table.
 type action struct {
 	name  string
-	stage stage
-	value string // what stands after the =, for people; "" if only a probability may
+	value string                        // what stands after the =, for people; "" if only a probability may
+	parse func(r *rule, v string) error // reads that
 	do    func(r *rule, e Effect) Effect
 }
 
-// stage is where in a port an action works.
-type stage uint8
-
-const (
-	// packets are dropped, held and doubled before they are framed.
-	packetStage stage = iota
-	// A byteStage (corrupt, mark CE, rewrite) is to follow: it changes framed packets.
-)
-
 var actions = []action{
-	{"drop", packetStage, "", func(_ *rule, e Effect) Effect { e.Drop = true; return e }},
-	{"duplicate", packetStage, "", func(_ *rule, e Effect) Effect { e.Duplicate++; return e }},
-	{"delay", packetStage, "TIME", func(r *rule, e Effect) Effect { e.Delay += r.delay; return e }},
-	{"reorder", packetStage, "", func(_ *rule, e Effect) Effect { e.Reorder = true; return e }},
+	{"drop", "", nil, func(_ *rule, e Effect) Effect { e.Drop = true; return e }},
+	{"duplicate", "", nil, func(_ *rule, e Effect) Effect { e.Duplicate++; return e }},
+	{"delay", "TIME", (*rule).parseDelay, func(r *rule, e Effect) Effect { e.Delay += r.delay; return e }},
+	{"reorder", "", nil, func(_ *rule, e Effect) Effect { e.Reorder = true; return e }},
+	{"corrupt", "", nil, (*rule).corrupt},
+	{"ecn", "ce", (*rule).parseECN, func(r *rule, e Effect) Effect { e.Mark, e.ECN = true, r.ecn; return e }},
+	{"set", "FIELD:VALUE", (*rule).parseSets, func(r *rule, e Effect) Effect {
+		e.Change = &Change{Then: e.Change, BadICRC: r.icrc == icrcBad, sets: r.sets}
+		return e
+	}},
+	{"answer", "nak-sequence", (*rule).parseAnswer, func(r *rule, e Effect) Effect {
+		e.Drop, e.Answered, e.Answer = true, true, r.answer
+		return e
+	}},
+}
+
+// corrupt is the action of that name. What is left to chance is drawn now, so that the same seed spoils the same bytes.
+func (r *rule) corrupt(e Effect) Effect {
+	c := &Change{Then: e.Change, BadICRC: r.icrc != icrcGood, at: r.at, xor: r.xor}
+	if !r.hasAt {
+		c.place = r.rng.Uint64() | 1<<63
+	}
+	if c.xor == 0 {
+		c.xor = byte(1 + r.rng.IntN(255))
+	}
+	e.Change = c
+	return e
 }
 
 // relative reports whether the rule needs to remember what it has seen.
@@ -79,8 +110,8 @@ func (r *rule) observe(peer netip.Addr, h bth.BTH) (f *flow, round int) {
 }
 
 // hit counts a packet and reports whether it is to be impaired.
-func (r *rule) hit(h bth.BTH, f *flow, round int) bool {
-	if !r.match(h, f, round) {
+func (r *rule) hit(peer netip.Addr, h bth.BTH, f *flow, round int) bool {
+	if !r.match(peer, h, f, round) {
 		return false
 	}
 	r.matched++
@@ -96,8 +127,12 @@ func (r *rule) hit(h bth.BTH, f *flow, round int) bool {
 	return true
 }
 
-func (r *rule) match(h bth.BTH, f *flow, round int) bool {
+func (r *rule) match(peer netip.Addr, h bth.BTH, f *flow, round int) bool {
 	switch {
+	case r.peer.IsValid() && !r.peer.Contains(peer),
+		len(r.sets) > 0 && !r.has(h.Opcode().Info()),
+		r.act.name == "answer" && !answerable(h):
+		return false
 	case r.relative() && f == nil,
 		r.hasQP && h.DestQP() != r.qp,
 		r.qpNth != 0 && f.conn != r.qpNth,
@@ -112,4 +147,10 @@ func (r *rule) match(h bth.BTH, f *flow, round int) bool {
 		return h.PSN() == f.first.Add(int(r.psn))
 	}
 	return true
+}
+
+// answerable reports whether a packet is a request that a responder answers.
+func answerable(h bth.BTH) bool {
+	i, s := h.Opcode().Info(), h.Opcode().Service()
+	return i.Has(bth.Request) && (s == bth.RC || s == bth.XRC)
 }

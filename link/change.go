@@ -1,0 +1,118 @@
+package link
+
+import (
+	"net/netip"
+
+	"github.com/softnic/softnic/link/impair"
+	"github.com/softnic/softnic/wire"
+	"github.com/softnic/softnic/wire/bth"
+	"github.com/softnic/softnic/wire/icrc"
+)
+
+// What impairment rules do to bytes, and the answers that they forge.
+
+// marked returns pk with other ECN bits, on a path of its own: bursts do not mix paths.
+func marked(pk *wire.Packet, ecn uint8) *wire.Packet {
+	c, path := *pk, *pk.Path
+	path.TClass = path.TClass&^3 | ecn
+	c.Path = &path
+	return &c
+}
+
+// alter makes the changes in a sealed frame, in a copy of what is not the port's.
+func (f *Frame) alter(c *impair.Change) {
+	if c == nil {
+		return
+	}
+	ib := make([]byte, 0, f.IBLen())
+	ib = append(ib, f.Head[:f.Len]...)
+	for _, d := range f.Data {
+		ib = append(ib, d...)
+	}
+	ib = append(ib, f.Tail...)
+	change(c, f.Net, ib)
+	if f.Packet != &f.own {
+		f.own = *f.Packet
+	}
+	n := copy(f.own.Head[:f.Len], ib)
+	f.data[0] = ib[n : n+f.Size]
+	f.own.Data = f.data[:]
+	copy(f.Tail, ib[n+f.Size:])
+	f.Packet = &f.own
+}
+
+// change makes the changes in a whole packet, and makes its ICRC right again unless one of them leaves it as it was.
+func change(c *impair.Change, net, ib []byte) {
+	n, bad := len(ib)-icrc.Len, false
+	for ; c != nil; c = c.Then {
+		c.Do(ib[:n])
+		bad = bad || c.BadICRC
+	}
+	if !bad {
+		s := icrc.Start(net, ib[:bth.Len])
+		s.Update(ib[bth.Len:n])
+		s.Put(ib[n:])
+	}
+}
+
+// changeRx does to a received packet what a rule wants done to its bytes, and judges it anew; before it is dropped or held back.
+func (p *Port) changeRx(pv *portView, pk *Packet, e *impair.Effect) {
+	v := &pk.View
+	p.count.changedRx.Inc()
+	pk.note = e.ChangedBy
+	if e.Mark {
+		if v.Net[0]>>4 == 4 {
+			v.Net[1] = v.Net[1]&^3 | e.ECN
+			wire.PutIPChecksum(v.Net)
+		} else {
+			v.Net[1] = v.Net[1]&^0x30 | e.ECN<<4
+		}
+	}
+	if e.Change != nil {
+		copy(v.Net[len(v.Net)-2:], []byte{0, 0}) // no UDP checksum: the ICRC is what is to be wrong, or is not
+		change(e.Change, v.Net, v.IB)
+	}
+	pk.Fault = p.parse(pv, pk, v.IDKnown)
+}
+
+// forgedAnswer makes the answer to a request that is lost: a packet from src, where it was going, to dst and the queue pair
+// there that has sent it.
+func forgedAnswer(request bth.BTH, src, dst netip.Addr, qpn uint32, syndrome bth.Syndrome) *wire.Packet {
+	op := bth.Make(request.Opcode().Service(), bth.Acknowledge)
+	pk := &wire.Packet{Path: &wire.Path{Src: src, Dst: dst, SrcPort: 0xC000 | uint16(qpn)&0x3FFF}, Len: op.Info().Len, Cause: wire.Reply}
+	bth.BTH(pk.Head[:]).Encode(&bth.Fields{Opcode: op, MigReq: request.MigReq(), PKey: request.PKey(), DestQP: qpn, PSN: request.PSN()})
+	bth.AETH(pk.Head[bth.Len:]).Put(syndrome, 0)
+	return pk
+}
+
+// comeBack delivers a forged packet to the device, as if the link had brought it.
+func (p *Port) comeBack(v *portView, pk *wire.Packet, rule string) {
+	p.count.forged.Inc()
+	var f Frame
+	f.frame(v, pk, 0, false)
+	p.loop.put(item{passed: true, note: rule}, f.AppendTo)
+}
+
+// answerRx sends the forged answer to a request that has been received and is lost.
+func (p *Port) answerRx(v *wire.View, e *impair.Effect) {
+	to, ok := uint32(0), false
+	if p.peerOf != nil {
+		to, ok = p.peerOf(v.BTH().DestQP())
+	}
+	if !ok {
+		return // nobody would know where to
+	}
+	p.count.forged.Inc()
+	pk := forgedAnswer(v.BTH(), v.Dst(), v.Src(), to, e.Answer)
+	pk.QPN = v.BTH().DestQP()
+	t := &p.tx
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed {
+		return
+	}
+	pv := p.view.Load()
+	t.now = p.clk.Now()
+	p.emit(pv, outgoing{Packet: pk, note: e.Rule})
+	_ = p.transmit(pv) // a closed endpoint shows again at the next call
+}
