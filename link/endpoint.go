@@ -93,11 +93,12 @@ type Packet struct {
 type Batch struct {
 	Packets []Packet // as many as the last Recv found
 
-	scratch any      // buffers of the endpoint that fills it
-	bufs    [][]byte // buffers of the Queue that filled it, to be given back
-	owner   *Queue   // that queue
-	later   []later  // what Port.Done is to put into the loop
-	rec     Record   // for Port.Done, so that it need not be allocated
+	scratch any       // buffers of the endpoint that fills it
+	bufs    [][]byte  // buffers of the Queue that filled it, to be given back
+	owner   *Queue    // that queue
+	arrived time.Time // the oldest of Packets, as the sink was told; zero: it was not
+	later   []later   // what Port.Done is to put into the loop
+	rec     Record    // for Port.Done, so that it need not be allocated
 }
 
 // NewBatch returns a batch for up to n packets, 1 or more.

@@ -21,6 +21,10 @@ type rxState struct {
 // receive impairment. A packet that impairment drops or holds back has the fault Impaired.
 func (p *Port) Parse(b *Batch) {
 	v := p.view.Load()
+	b.arrived = time.Time{}
+	if s := p.sink.Load(); s != nil {
+		b.tellArrived(*s)
+	}
 	active := p.rules.Active(impair.Rx)
 	for i := range b.Packets {
 		pk := &b.Packets[i]
@@ -122,10 +126,28 @@ func (p *Port) Done(b *Batch) {
 		for i := range b.Packets {
 			b.capture(*s, &b.Packets[i])
 		}
+		if o, ok := (*s).(OrderedSink); ok && !b.arrived.IsZero() {
+			o.Handled(b.arrived)
+		}
 	}
 	if len(b.later) > 0 {
 		p.inject(b)
 	}
+}
+
+// tellArrived tells a sink of the records that are to come.
+func (b *Batch) tellArrived(s Sink) {
+	o, ok := s.(OrderedSink)
+	if !ok || len(b.Packets) == 0 {
+		return
+	}
+	b.arrived = b.Packets[0].When
+	for i := range b.Packets {
+		if w := b.Packets[i].When; w.Before(b.arrived) {
+			b.arrived = w
+		}
+	}
+	o.Arrived(b.arrived)
 }
 
 func (b *Batch) capture(s Sink, pk *Packet) {

@@ -17,6 +17,16 @@ type Sink interface {
 	Capture(r *Record)
 }
 
+// OrderedSink is a Sink that wants records in the order of time, and so has to know which are still to come: those of a batch
+// that has arrived come when it has been handled, behind those of what was sent because of it.
+type OrderedSink interface {
+	Sink
+	// Arrived says that no record of a batch is older than when; Handled, with the same time, that all of them
+	// have come. Calls for several batches may overlap. Handled may come without its Arrived, from the time before the sink was there.
+	Arrived(when time.Time)
+	Handled(when time.Time)
+}
+
 // Direction says which way a packet went.
 type Direction uint8
 

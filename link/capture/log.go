@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/netip"
 	"strconv"
+	"time"
 
 	"github.com/softnic/softnic/link"
 	"github.com/softnic/softnic/wire"
@@ -53,8 +54,14 @@ func NewLog(w io.Writer, info link.Info) (*Log, error) {
 
 // Capture takes a packet.
 func (l *Log) Capture(r *link.Record) {
-	l.spool.put(r.When, func(b []byte) []byte { return appendLine(b, r) })
+	l.spool.put(r.When, r.Dir == link.Tx, func(b []byte) []byte { return appendLine(b, r) })
 }
+
+// Arrived implements link.OrderedSink.
+func (l *Log) Arrived(when time.Time) { l.spool.arrived(when) }
+
+// Handled implements link.OrderedSink.
+func (l *Log) Handled(when time.Time) { l.spool.handled(when) }
 
 // appendLine writes what names and numbers need no escaping for.
 func appendLine(b []byte, r *link.Record) []byte {

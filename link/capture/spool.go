@@ -3,6 +3,8 @@ package capture
 import (
 	"errors"
 	"io"
+	"math"
+	"slices"
 	"sync"
 	"time"
 )
@@ -14,8 +16,8 @@ const (
 	flushEvery = 50 * time.Millisecond
 	// flushSize is how much may wait before it is written earlier than that.
 	flushSize = 256 << 10
-	// window is how late a record may come for its time. A received packet is recorded when
-	// the device has handled its burst, after what was sent in answer to it.
+	// window is how late a record may come for its time, unless it is that of a received packet: those come when
+	// the device has handled their burst, after what was sent in answer to it, and are waited for.
 	window = 5 * time.Millisecond
 	// defaultLimit bounds what waits to be written.
 	defaultLimit = 32 << 20
@@ -34,7 +36,8 @@ type spool struct {
 	in     []record // came since the last flush
 	cur    *chunk   // has room for the next record; may be nil
 	free   []*chunk
-	size   int // of all records that wait
+	size   int     // of all records that wait
+	open   []int64 // times from which on received packets are being handled, whose records are to come
 	armed  bool
 	closed bool
 	err    error // of writing: the end
@@ -50,6 +53,7 @@ type spool struct {
 // record is an encoded record.
 type record struct {
 	when    int64 // ns
+	sent    bool  // comes behind what was received at the same time
 	c       *chunk
 	from, n int // place in c.buf
 }
@@ -61,7 +65,7 @@ type chunk struct {
 }
 
 // put adds a record, which encode appends to its argument; it reports whether there was room.
-func (s *spool) put(when time.Time, encode func(dst []byte) []byte) bool {
+func (s *spool) put(when time.Time, sent bool, encode func(dst []byte) []byte) bool {
 	s.mu.Lock()
 	for s.block && s.size > s.limit && s.err == nil && !s.closed {
 		s.mu.Unlock()
@@ -85,7 +89,7 @@ func (s *spool) put(when time.Time, encode func(dst []byte) []byte) bool {
 	c.buf = encode(c.buf)
 	c.left++
 	n := len(c.buf) - from
-	s.in = append(s.in, record{when.UnixNano(), c, from, n})
+	s.in = append(s.in, record{when.UnixNano(), sent, c, from, n})
 	s.size += n
 	if !s.armed {
 		s.arm(flushEvery)
@@ -115,14 +119,22 @@ func (s *spool) flush(all bool) {
 	s.armed = false
 	s.in, s.taken = s.taken[:0], s.in
 	s.cur = nil
-	all = all || len(s.taken) == 0 || s.size > s.limit/2
+	all = all || len(s.taken) == 0
+	limit := int64(math.MaxInt64)
+	if s.size <= s.limit/2 && !s.closed {
+		for _, t := range s.open {
+			limit = min(limit, t-1)
+		}
+	} else {
+		all = true
+	}
 	s.mu.Unlock()
 
 	for _, r := range s.taken {
 		s.insert(r)
 	}
 	clear(s.taken)
-	err := s.write(all)
+	err := s.write(all, limit)
 
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -137,20 +149,42 @@ func (s *spool) flush(all bool) {
 // insert puts a record into its place, which is nearly always near the end.
 func (s *spool) insert(r record) {
 	s.held = append(s.held, r)
-	for i := len(s.held) - 1; i > s.first && s.held[i-1].when > r.when; i-- {
+	for i := len(s.held) - 1; i > s.first && r.before(&s.held[i-1]); i-- {
 		s.held[i-1], s.held[i] = s.held[i], s.held[i-1]
 	}
 }
 
-// write writes what is held and not younger than the window.
-func (s *spool) write(all bool) error {
+func (r *record) before(o *record) bool {
+	return r.when < o.when || r.when == o.when && !r.sent && o.sent
+}
+
+// arrived and handled are those of link.OrderedSink.
+func (s *spool) arrived(when time.Time) {
+	s.mu.Lock()
+	s.open = append(s.open, when.UnixNano())
+	s.mu.Unlock()
+}
+
+func (s *spool) handled(when time.Time) {
+	s.mu.Lock()
+	if i := slices.Index(s.open, when.UnixNano()); i >= 0 {
+		n := len(s.open) - 1
+		s.open[i] = s.open[n]
+		s.open = s.open[:n]
+	}
+	s.mu.Unlock()
+}
+
+// write writes what is held, not younger than the window and than the limit.
+func (s *spool) write(all bool, limit int64) error {
 	if s.first == len(s.held) {
 		return nil
 	}
-	limit := s.held[len(s.held)-1].when
+	last := s.held[len(s.held)-1].when
 	if !all {
-		limit -= int64(window)
+		last -= int64(window)
 	}
+	limit = min(limit, last)
 	for s.first < len(s.held) && s.held[s.first].when <= limit {
 		s.out = s.out[:0]
 		from := s.first

@@ -38,8 +38,8 @@ var interfaces = [ifCount]struct{ name, description string }{
 // each packet its direction and, as a comment, the verdict: why it was dropped, or
 // which retransmission it is. It is a link.Sink, for its first NIC.
 //
-// Records are written in order of time, some ten milliseconds after they came, in a form that can be
-// followed. A packet that impairment held back is there twice, as impaired when it was
+// Records are written in order of time, of the same time those received first, some ten milliseconds after they came, in a
+// form that can be followed. A packet that impairment held back is there twice, as impaired when it was
 // held back and as sent or received when it went on.
 type Writer struct {
 	nic
@@ -115,7 +115,7 @@ func (n *nic) Capture(r *link.Record) {
 		i = ifDropped
 	}
 	when, size, words := r.When, r.Len(), comment(r)
-	ok := n.w.spool.put(when, func(b []byte) []byte {
+	ok := n.w.spool.put(when, r.Dir == link.Tx, func(b []byte) []byte {
 		b, start := packetHead(b, n.first+uint32(i), when.UnixNano(), size)
 		b = r.AppendTo(b)
 		return packetTail(b, start, size, flags, words)
@@ -128,6 +128,12 @@ func (n *nic) Capture(r *link.Record) {
 		}
 	}
 }
+
+// Arrived implements link.OrderedSink.
+func (n *nic) Arrived(when time.Time) { n.w.spool.arrived(when) }
+
+// Handled implements link.OrderedSink.
+func (n *nic) Handled(when time.Time) { n.w.spool.handled(when) }
 
 // comment says what a packet's comment is; the ordinary packet has none.
 func comment(r *link.Record) string {
