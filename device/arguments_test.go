@@ -413,4 +413,41 @@ func TestWrongArguments(t *testing.T) {
 			}
 		}
 	}
+	// When the device is closed all that was wrong still is, and what was right is not.
+	if err := h.dev.Close(); err != nil {
+		t.Error(err)
+	}
+	right := []wrong{
+		{"Context.AllocPD", "", EIO, func() error { return second(c.AllocPD()) }},
+		{"Context.AllocPD", "new context", EIO, func() error { return second(h.dev.NewContext().AllocPD()) }},
+		{"Context.AllocXRCD", "", EIO, func() error { return second(c.AllocXRCD()) }},
+		{"Context.CreateCQ", "", EIO, func() error { return second(c.CreateCQ(device.CQInit{Entries: 1})) }},
+		{"Context.CreateCompChannel", "", EIO, func() error { return second(c.CreateCompChannel()) }},
+		{"PD.RegMR", "", EIO, func() error { return second(pd.RegMR(make([]byte, 8), 0)) }},
+		{"PD.CreateAH", "", EIO, func() error { return second(pd.CreateAH(to)) }},
+		{"PD.CreateQP", "", EIO, func() error { return second(pd.CreateQP(base)) }},
+		{"PD.CreateSRQ", "", EIO, func() error { return second(pd.CreateSRQ(device.SRQInit{MaxWR: 1})) }},
+		{"PD.Dealloc", "", EINVAL, pd.Dealloc},
+		{"CQ.Destroy", "", EINVAL, func() error { return second(cq.Destroy()) }},
+		{"CQ.Resize", "", EINVAL, func() error { return cq.Resize(2000) }},
+		{"CQ.Wait", "", EIO, func() error { return second(cq.Wait(context.Background(), make([]device.WC, 1))) }},
+		{"SRQ.PostRecv", "", EINVAL, func() error { return srq.PostRecv(&device.RecvWR{}) }},
+		{"SRQ.SetLimit", "", EINVAL, func() error { return srq.SetLimit(1) }},
+		{"QP.Modify", "", EINVAL, func() error { return rc.Modify(&device.QPAttr{State: device.StateReset}, device.AttrState) }},
+		{"QP.PostSend", "", EINVAL, func() error { return rc.PostSend(&device.SendWR{Op: device.OpSend}) }},
+		{"QP.Destroy", "", EINVAL, rc.Destroy},
+		{"MR.Dereg", "", EINVAL, mr.Dereg},
+		{"MR.Rereg", "", EINVAL, func() error { return mr.Rereg(device.ReregAccess, nil, nil, 0, 0, 0) }},
+		{"CompChannel.Get", "", EIO, func() error { return second(ch.Get(context.Background())) }},
+		{"CompChannel.Destroy", "", EINVAL, ch.Destroy},
+		{"XRCD.Close", "", EINVAL, xrcd.Close},
+		{"XRCD.CreateXRCTarget", "", EIO, func() error { return second(xrcd.CreateXRCTarget(nil)) }},
+	}
+	for _, w := range append(right, l...) {
+		err := w.call()
+		var op *device.OpError
+		if !errors.As(err, &op) || strings.Contains(err.Error(), "\n") || w.what == "" && device.ErrnoOf(err) != w.want {
+			t.Errorf("%s, %s, closed: %v, want errno %d in an OpError of one line", w.method, w.what, err, int(w.want))
+		}
+	}
 }
