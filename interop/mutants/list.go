@@ -718,4 +718,11 @@ var mutants = []mutant{
 	{name: "registered anew: one line of what is wrong", file: "device/mr.go", old: "cmp.Or(pd.live(), checkMR(mem, va, n, access))", new: "func() error {\n\t\ta, b := pd.live(), checkMR(mem, va, n, access)\n\t\tif a != nil && b != nil {\n\t\t\treturn fmt.Errorf(\"%w\\n%w\", a, b)\n\t\t}\n\t\treturn cmp.Or(a, b)\n\t}()", tests: "TestRereg$", packages: "./device"},
 	{name: "what a context holds: windows", file: "device/context.go", old: "MW: len(c.mws),", new: "", tests: "TestObjects", packages: "./device"},
 	{name: "what a closed context holds", file: "device/context.go", old: "\tclear(c.xrcds)\n", new: "", tests: "TestObjects", packages: "./device"},
+
+	// Programs that walk at random.
+	{name: "uverbs: what a program had goes with it", file: "uverbs/conn.go", old: "\t\t_ = c.ctx.Close()\n", new: "", tests: "TestWalk$|TestEndAnyMoment", packages: "./uverbs"},
+	{name: "uverbs: descriptors are given back with the connection", file: "uverbs/server.go", old: "connFDs+channelFDs*c.objects.made", new: "connFDs", tests: "TestWalk$|TestDescriptorLimit", packages: "./uverbs"},
+	{name: "uverbs: a handle is free once", file: "uverbs/objects.go", old: "\tt.free = append(t.free, h)\n", new: "\tt.free = append(t.free, h, h)\n", tests: "TestWalk$", packages: "./uverbs"},
+	{name: "uverbs: a command is answered once", file: "uverbs/conn.go", old: "\t\treturn c.reply(seq, device.ErrnoOf(err), hint(body, err), nil, nil)\n", new: "\t\t_ = c.reply(seq, device.ErrnoOf(err), hint(body, err), nil, nil)\n\t\treturn c.reply(seq, device.ErrnoOf(err), hint(body, err), nil, nil)\n", tests: "TestWalk$", packages: "./uverbs"},
+	{name: "uverbs: the length of a command", file: "uverbs/abi.go", old: "if len(r.body) < r.req || out*4 < r.resp {", new: "if len(r.body) == 0 || out*4 < r.resp {", tests: "TestWalk$|TestCommandLengths", packages: "./uverbs"},
 }
