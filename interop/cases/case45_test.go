@@ -60,6 +60,7 @@ func TestCase45_SendCQFull(t *testing.T) {
 		other := l.rc(func(o *rcOptions) { o.QPN = 0x15 })
 		c := l.rc(func(o *rcOptions) { o.SendCQ = 2 })
 		mr := l.mr(8, all)
+		c.recv(70, nil, 0)
 		for range 4 {
 			c.send(mr, 1)
 		}
@@ -72,6 +73,7 @@ func TestCase45_SendCQFull(t *testing.T) {
 		c.state(device.StateErr)
 		other.state(device.StateRTS)
 		c.sent("1 SUCCESS SEND 1", "2 SUCCESS SEND 1")
+		c.received("70 WR_FLUSH_ERR")
 	})
 }
 

@@ -14,7 +14,7 @@ import (
 func TestCase47_Batches(t *testing.T) {
 	setup := func(t *testing.T) (l *lab, cq *device.CQ, c [2]*conn, message func(i int, id uint64)) {
 		l = newLab(t, labConfig{})
-		cq = must(l.ctx.CreateCQ(device.CQInit{Entries: 4}))
+		cq = must(l.ctx.CreateCQ(device.CQInit{Entries: 6}))
 		var psn [2]uint32
 		for i := range c {
 			c[i] = l.rc(func(o *rcOptions) { o.recvCQ, o.QPN = cq, nicQP+uint32(i) })
@@ -47,24 +47,28 @@ func TestCase47_Batches(t *testing.T) {
 		polled(t, cq, 4, "10 SUCCESS RECV 0", "11 SUCCESS RECV 0")
 		polled(t, cq, 4)
 	})
-	for _, wrapped := range []int{0, 2, 3} {
+	for _, wrapped := range []int{0, 2, 3, 5} {
 		bubble(t, fmt.Sprintf("destroyed between two polls, %d polled before", wrapped), func(t *testing.T) {
 			_, cq, c, message := setup(t)
 			for id := range wrapped {
 				message(0, uint64(id))
 			}
-			polled(t, cq, 4, []string{"0 SUCCESS RECV 0", "1 SUCCESS RECV 0", "2 SUCCESS RECV 0"}[:wrapped]...)
-			for i, id := range []uint64{10, 20, 11, 21} {
+			for id := range wrapped {
+				polled(t, cq, 1, fmt.Sprintf("%d SUCCESS RECV 0", id))
+			}
+			for i, id := range []uint64{10, 20, 11, 21, 12, 22} {
 				message(i%2, id)
 			}
 			polled(t, cq, 1, "10 SUCCESS RECV 0")
 			want(t, "destroy_qp", c[1].qp.Destroy(), nil)
-			polled(t, cq, 1, "11 SUCCESS RECV 0")
-			polled(t, cq, 4)
-			for id := range uint64(4) { // all places are free
+			polled(t, cq, 6, "11 SUCCESS RECV 0", "12 SUCCESS RECV 0")
+			polled(t, cq, 6)
+			var all []string
+			for id := range uint64(6) { // all places are free
 				message(0, 30+id)
+				all = append(all, fmt.Sprintf("%d SUCCESS RECV 0", 30+id))
 			}
-			polled(t, cq, 5, "30 SUCCESS RECV 0", "31 SUCCESS RECV 0", "32 SUCCESS RECV 0", "33 SUCCESS RECV 0")
+			polled(t, cq, 7, all...)
 			_, err := cq.Destroy()
 			errno(t, err, device.EBUSY) // of the queue pair that is left
 			want(t, "destroy_qp", c[0].qp.Destroy(), nil)
