@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/softnic/softnic/device"
+	"github.com/softnic/softnic/stats"
 	"github.com/softnic/softnic/transport"
 )
 
@@ -375,7 +376,7 @@ func TestWrongArguments(t *testing.T) {
 			a, in := q.Query()
 			fmt.Fprintf(&b, "%+v %+v ", a, in.Cap)
 		}
-		fmt.Fprintf(&b, "%+v %+v %d %d %d %x %d %d", srq.Query(), xsrq.Query(), cq.Cap(), busyCQ.Cap(), len(h.dev.QPs()), mr.Addr(), mr.Len(), h.dev.Counters().SentPkts.Load())
+		fmt.Fprintf(&b, "%+v %+v %d %d %d %x %d %d", srq.Query(), xsrq.Query(), cq.Cap(), busyCQ.Cap(), len(h.dev.QPs()), mr.Addr(), mr.Len(), h.dev.Counters().Load(stats.SentPkts))
 		return b.String()
 	}
 	tested := map[string]bool{}
