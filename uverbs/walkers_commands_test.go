@@ -251,7 +251,7 @@ func (k *walker) sge() device.SGE {
 func (k *walker) work() {
 	for _, q := range k.recvs {
 		if k.one(2) {
-			k.fill(q, func(b []byte) {
+			k.fill(q, at("rxe_recv_wqe.dma.sge").off, func(b []byte) {
 				view("rxe_recv_wqe", b).put("wr_id", k.r.Uint64())
 				if len(b) >= at("rxe_recv_wqe.dma.sge").off+16 {
 					view("rxe_recv_wqe", b).put("dma.num_sge", 1)
@@ -266,7 +266,7 @@ func (k *walker) work() {
 	q := k.sends[k.r.IntN(len(k.sends))]
 	remote := k.peer(k.r)
 	for range 1 + k.r.IntN(4) {
-		k.fill(q.sq, func(b []byte) {
+		k.fill(q.sq, at("rxe_send_wqe.dma.sge").off+16, func(b []byte) {
 			r := request_{id: k.r.Uint64(), op: device.WROp(k.r.IntN(17)), flags: device.SendFlags(k.r.IntN(8)), imm: k.r.Uint32(), sge: sges(k.sge()),
 				remote: addressOf(k.ram) + uint64(k.r.IntN(walkRAM)), rkey: k.key(k.rkeys)}
 			if !k.one(4) {
@@ -289,10 +289,13 @@ func (k *walker) work() {
 	k.unanswered(kindDoorbell, q.handle, make([]byte, 32))
 }
 
-// fill writes the next slot of a ring whose header may be nonsense, full or not.
-func (k *walker) fill(q queue, f func(b []byte)) {
+// fill writes the next slot of a ring, full or not. What the program knows of the ring it has read from a header that may have been
+// nonsense by then: a slot too short for what is to be written is left alone.
+func (k *walker) fill(q queue, least int, f func(b []byte)) {
 	i := *q.word("producer_index") & q.mask()
-	f(q.slot(i))
+	if n := 1 << q.shift; n >= least && at("rxe_queue_buf.data").off+(int(i)+1)*n <= len(q.b) {
+		f(q.slot(i))
+	}
 	*q.word("producer_index") = (i + 1) & q.mask()
 }
 
