@@ -1,6 +1,7 @@
 package control
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,9 +10,12 @@ import (
 	"io/fs"
 	"net"
 	"net/http"
+	"net/url"
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/softnic/softnic/link/impair"
 )
 
 // maxAnswer bounds what a client reads of an answer.
@@ -62,8 +66,82 @@ func (c *Client) QPStatistics(ctx context.Context) (l []Statistic, err error) {
 // QPs lists the queue pairs.
 func (c *Client) QPs(ctx context.Context) (l []QP, err error) { return l, c.get(ctx, "qp", &l) }
 
+// Rules lists the impairment rules.
+func (c *Client) Rules(ctx context.Context) (l []impair.Status, err error) {
+	return l, c.get(ctx, "impair", &l)
+}
+
+// AddRule adds an impairment rule.
+func (c *Client) AddRule(ctx context.Context, rule string) (s impair.Status, err error) {
+	body, err := json.Marshal(Rule{rule})
+	if err != nil {
+		return s, err
+	}
+	return s, c.do(ctx, http.MethodPost, "impair", bytes.NewReader(body), &s)
+}
+
+// RemoveRule removes an impairment rule, by its ID; "" removes all.
+func (c *Client) RemoveRule(ctx context.Context, id string) error {
+	what := "impair"
+	if id != "" {
+		what += "/" + url.PathEscape(id)
+	}
+	return c.do(ctx, http.MethodDelete, what, nil, nil)
+}
+
+// Capture writes to w, as a pcapng file, what passes the NIC from now on, of that what the filter lets pass (FilterQuery). It returns when ctx
+// is done, when w fails, or when the daemon ends. started, which may be nil, is called when packets are taken.
+func (c *Client) Capture(ctx context.Context, filter url.Values, w io.Writer, started func()) error {
+	// The request is not that of ctx: its end is to be waited for.
+	own, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	req, err := http.NewRequestWithContext(own, http.MethodGet, "http://softnic/v1/capture?"+filter.Encode(), nil)
+	if err != nil {
+		return err
+	}
+	res, err := (&http.Client{Transport: c.http.Transport}).Do(req)
+	if err != nil {
+		return c.explain(err)
+	}
+	defer res.Body.Close()
+	if res.StatusCode != http.StatusOK {
+		return c.failure(res)
+	}
+	stop := context.AfterFunc(ctx, func() {
+		end, cancelEnd := context.WithTimeout(own, lastWords)
+		defer cancelEnd()
+		if c.do(end, http.MethodDelete, "capture/"+url.PathEscape(res.Header.Get(CaptureID)), nil, nil) != nil {
+			cancel()
+			return
+		}
+		select {
+		case <-own.Done():
+		case <-time.After(2 * lastWords):
+			cancel()
+		}
+	})
+	defer stop()
+	if started != nil {
+		started()
+	}
+	mine := &remember{w: w}
+	_, err = io.Copy(mine, res.Body)
+	switch {
+	case mine.err != nil:
+		return mine.err
+	case ctx.Err() != nil, err == nil, errors.Is(err, io.ErrUnexpectedEOF):
+		return nil
+	}
+	return fmt.Errorf("%s: the capture is cut off: %w", c.path, err)
+}
+
 func (c *Client) get(ctx context.Context, what string, v any) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://softnic/v1/"+what, nil)
+	return c.do(ctx, http.MethodGet, what, nil, v)
+}
+
+// do asks for what and reads the answer into v, unless v is nil.
+func (c *Client) do(ctx context.Context, method, what string, body io.Reader, v any) error {
+	req, err := http.NewRequestWithContext(ctx, method, "http://softnic/v1/"+what, body)
 	if err != nil {
 		return err
 	}
@@ -72,21 +150,42 @@ func (c *Client) get(ctx context.Context, what string, v any) error {
 		return c.explain(err)
 	}
 	defer res.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer))
+	if res.StatusCode/100 != 2 {
+		return c.failure(res)
+	}
+	if v == nil {
+		return nil
+	}
+	text, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer))
 	if err != nil {
 		return fmt.Errorf("%s: answer cut off: %w", c.path, err)
 	}
-	if res.StatusCode != http.StatusOK {
-		var e Error
-		if json.Unmarshal(body, &e) != nil || e.Message == "" {
-			e.Message = strings.TrimSpace(res.Status)
-		}
-		return fmt.Errorf("%s: %s", c.path, e.Message)
-	}
-	if err := json.Unmarshal(body, v); err != nil {
+	if err := json.Unmarshal(text, v); err != nil {
 		return fmt.Errorf("%s: the answer is not what softnic sends: %w", c.path, err)
 	}
 	return nil
+}
+
+// remember knows what went wrong with a writer, apart from what went wrong with who fills it.
+type remember struct {
+	w   io.Writer
+	err error
+}
+
+// Write implements io.Writer.
+func (r *remember) Write(b []byte) (n int, err error) {
+	n, r.err = r.w.Write(b)
+	return n, r.err
+}
+
+// failure is the error that an answer tells of.
+func (c *Client) failure(res *http.Response) error {
+	var e Error
+	text, _ := io.ReadAll(io.LimitReader(res.Body, maxAnswer))
+	if json.Unmarshal(text, &e) != nil || e.Message == "" {
+		e.Message = strings.TrimSpace(res.Status)
+	}
+	return fmt.Errorf("%s: %s", c.path, e.Message)
 }
 
 // explain makes a line of an error that says what to do.

@@ -12,15 +12,18 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/softnic/softnic/device"
+	"github.com/softnic/softnic/link/capture"
 )
 
 // Options of a server. The zero value is fine.
 type Options struct {
 	Version string       // of the program, for /v1/daemon and as firmware version
 	Logger  *slog.Logger // nil: silent
+	Taps    *capture.Tee // where captures of the running NIC are attached; nil: there are none
 }
 
 // Server answers requests about a device.
@@ -28,6 +31,8 @@ type Server struct {
 	dev  *device.Device
 	opts Options
 	http http.Server
+
+	captures captures
 }
 
 // The timeouts of a server: requests are tiny, and a client that is slow holds
@@ -53,14 +58,26 @@ func NewServer(dev *device.Device, o Options) *Server {
 	mux.HandleFunc("GET /v1/statistic", answer(s.statistics))
 	mux.HandleFunc("GET /v1/statistic/qp", answer(s.qpStatistics))
 	mux.HandleFunc("GET /v1/qp", answer(s.qps))
+	mux.HandleFunc("GET /v1/impair", answer(s.rules))
+	mux.HandleFunc("POST /v1/impair", s.addRule)
+	mux.HandleFunc("DELETE /v1/impair", s.clearRules)
+	mux.HandleFunc("DELETE /v1/impair/{id}", s.removeRule)
+	mux.HandleFunc("GET /v1/capture", s.capture)
+	mux.HandleFunc("DELETE /v1/capture/{id}", s.endCapture)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		// A path that exists came here because of its method.
-		if _, pattern := mux.Handler(&http.Request{Method: http.MethodGet, URL: r.URL, Host: r.Host}); pattern != "/" {
-			w.Header().Set("Allow", "GET, HEAD")
-			fail(w, http.StatusMethodNotAllowed, fmt.Sprintf("%s %s: only GET is possible", r.Method, r.URL.Path))
+		var allow []string
+		for _, m := range []string{http.MethodGet, http.MethodPost, http.MethodDelete} {
+			if _, pattern := mux.Handler(&http.Request{Method: m, URL: r.URL, Host: r.Host}); pattern != "/" {
+				allow = append(allow, m)
+			}
+		}
+		if len(allow) > 0 {
+			w.Header().Set("Allow", strings.Join(allow, ", "))
+			fail(w, http.StatusMethodNotAllowed, fmt.Sprintf("%s %s: only %s is possible", r.Method, r.URL.Path, strings.Join(allow, " or ")))
 			return
 		}
-		fail(w, http.StatusNotFound, fmt.Sprintf("%s does not exist; have /v1/daemon, /v1/dev, /v1/link, /v1/statistic, /v1/statistic/qp, /v1/qp", r.URL.Path))
+		fail(w, http.StatusNotFound, fmt.Sprintf("%s does not exist; have /v1/daemon, /v1/dev, /v1/link, /v1/statistic, /v1/statistic/qp, /v1/qp, /v1/impair, /v1/capture", r.URL.Path))
 	})
 	s.http = http.Server{
 		Handler: mux, ReadTimeout: readTimeout, WriteTimeout: writeTimeout, MaxHeaderBytes: 16 << 10,
@@ -79,6 +96,7 @@ func (s *Server) Serve(l net.Listener) error {
 
 // Close ends Serve and closes its listener. Requests under way get a moment to end.
 func (s *Server) Close() error {
+	s.captures.close()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second/2)
 	defer cancel()
 	if s.http.Shutdown(ctx) == nil {

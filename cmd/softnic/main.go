@@ -4,6 +4,8 @@
 //	softnic run        a NIC on a TAP interface or on a UDP socket, as a daemon
 //	softnic exec       an unmodified verbs program that sees this NIC
 //	softnic pingpong   the peer of the stock ibv_rc_pingpong and ibv_ud_pingpong
+//	softnic capture    what passes a daemon, live
+//	softnic impair     what its network does to packets on purpose
 //	softnic dev|link|statistic|resource show
 //	                   what a daemon is and has done, as iproute2's rdma shows it
 //

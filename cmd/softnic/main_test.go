@@ -221,6 +221,22 @@ func TestUsageErrors(t *testing.T) {
 		{"demo fast", "does not know \"fast\""},
 		{"demo --seed -1", "invalid argument"},
 		{"version -v", "unknown shorthand flag"},
+		{"impair add", "which rule? as `softnic impair add tx drop=1%`"},
+		{"impair add tx dorp", "\"dorp\": want an action (drop, duplicate, delay=TIME,"},
+		{"impair del", "which rule? its ID, as `softnic impair show` has it, or all"},
+		{"impair shw", "did you mean `softnic impair show`?"},
+		{"capture", "where to? -w FILE, or -w - for stdout"},
+		{"capture -w x -W 3", "-W 3 goes with -C"},
+		{"capture -w - -C 3", "-C makes files: name one with -w FILE"},
+		{"capture -w x -C -3", "counted from 1 on"},
+		{"capture -w x --qp 0", "--qp 0: want the number of a queue pair of this NIC"},
+		{"capture -w x --peer nobody", "--peer nobody: want an address, as 10.0.0.2"},
+		{"capture -w x --opcode SEDN", "no opcode is called \"SEDN\"; want SEND_FIRST"},
+		{"capture -w x --duration -1s", "--duration -1s has passed"},
+		{"capture -w x -c -1", "invalid argument"},
+		{"run --udp 127.0.0.1 --capture-size 5", "--capture-size 5 goes with --capture FILE"},
+		{"run --udp 127.0.0.1 --capture x --capture-files 5", "--capture-files 5 goes with --capture-size"},
+		{"run --config /nowhere.toml", "--config /nowhere.toml: there is no such file"},
 	} {
 		code, out, errs := softnic(strings.Fields(c.args)...)
 		checkError(t, code, exitUsage, errs, c.want)
@@ -273,7 +289,7 @@ func freeTCP(t *testing.T) string {
 
 func TestNoDaemon(t *testing.T) {
 	path := socket(t)
-	for _, object := range []string{"dev", "link", "statistic", "resource"} {
+	for _, object := range []string{"dev", "link", "statistic", "resource", "impair"} {
 		for _, verb := range [][]string{{}, {"show"}, {"show", "-j"}} {
 			args := slices.Concat([]string{object}, verb, []string{"--socket", path})
 			code, out, errs := softnic(args...)
@@ -282,5 +298,13 @@ func TestNoDaemon(t *testing.T) {
 				t.Errorf("on stdout: %q", out)
 			}
 		}
+	}
+	file := filepath.Join(t.TempDir(), "x")
+	for _, args := range [][]string{{"impair", "add", "tx", "drop"}, {"impair", "del", "1"}, {"capture", "-w", file}} {
+		code, _, errs := softnic(append(args, "--socket", path)...)
+		checkError(t, code, exitFailure, errs, "no softnic runs on "+path+".ctl: start one with `softnic run`")
+	}
+	if _, err := os.Lstat(file); err == nil {
+		t.Error("a file without a capture")
 	}
 }

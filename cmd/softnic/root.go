@@ -43,9 +43,12 @@ Begin with
 		return &nic.UsageError{Err: fmt.Errorf("%w: see `%s --help`", err, cmd.CommandPath())}
 	})
 	root.PersistentFlags().BoolP("json", "j", false, "print JSON")
-	root.AddCommand(newDemo(), newRun(), newExec(), newPingpong(), newDev(), newLink(), newStatistic(), newResource(), newVersion())
+	root.AddCommand(newDemo(), newRun(), newExec(), newPingpong(), newDev(), newLink(), newStatistic(), newResource(), newImpair(), newCapture(), newVersion())
 	return root
 }
+
+// usageError is a mistake in the command line.
+func usageError(format string, a ...any) error { return &nic.UsageError{Err: fmt.Errorf(format, a...)} }
 
 // noArgs refuses arguments; on a command that has subcommands these are their names.
 func noArgs(cmd *cobra.Command, args []string) error {

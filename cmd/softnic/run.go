@@ -36,6 +36,9 @@ the user's own under the temporary directory.`,
 	o := runOptions{nic: nicFlags(cmd)}
 	fs := cmd.Flags()
 	fs.StringArrayVar(&o.nic.PKeys, "pkey", nil, "entry `P_KEY` of the partition table, as 0x8001, in place of the one entry 0xffff (repeatable); 0x8000 is full membership")
+	fs.IntVar(&o.nic.CaptureSize, "capture-size", 0, "begin another file, FILE_00002 and so on, after so many million `BYTES`")
+	fs.IntVar(&o.nic.CaptureFiles, "capture-files", 0, "with --capture-size: keep the last `N` files")
+	config := fs.String("config", "", "take flags that are not given here from the TOML `FILE`, by their names, as impair = [\"rx drop=1%\"]")
 	socket := socketFlag(cmd)
 	fs.StringVar(&o.mode, "socket-mode", "", "permissions of PATH are the octal `MODE` (default 0600, with --socket-group 0660)")
 	fs.StringVar(&o.group, "socket-group", "", "PATH belongs to `GROUP`, a name or a number, whose users may run programs")
@@ -46,6 +49,9 @@ the user's own under the temporary directory.`,
 		fs.Lookup(name).Hidden = true
 	}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
+		if err := readConfig(cmd, *config); err != nil {
+			return err
+		}
 		if o.detach {
 			return detach()
 		}
@@ -99,7 +105,7 @@ func (o *runOptions) daemon(cmd *cobra.Command) (err error) {
 		_, cerr := n.Close()
 		return errors.Join(err, cerr)
 	}
-	server := control.NewServer(n.Device, control.Options{Version: version()})
+	server := control.NewServer(n.Device, control.Options{Version: version(), Taps: n.Taps})
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(l) }()
 	fmt.Fprintf(cmd.OutOrStdout(), "%s; control %s\n", n.Ready(), o.path+control.Suffix)

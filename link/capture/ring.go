@@ -60,6 +60,9 @@ func (c *Blocks) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
+// IsPacket reports whether a block is a packet.
+func IsPacket(block []byte) bool { return len(block) >= 4 && le.Uint32(block) == blockPacket }
+
 func (c *Blocks) count(b []byte) {
 	switch le.Uint32(b) {
 	case blockPacket:

@@ -29,19 +29,21 @@ import (
 
 // Flags are what a user says of a NIC, as text.
 type Flags struct {
-	TAP       string   // name of the interface to make
-	UDP       string   // address of the host, with or without port; one of the two is needed
-	Addrs     []string // of the NIC on a TAP, with prefix length
-	HostAddrs []string // of the host's side of a TAP
-	Profile   string   // see device.ProfileByName
-	CNP       string   // see device.ParseCNP; "": as the profile says
-	PKeys     []string // the P_Key table, see device.ParsePKeys; nil: the default partition
-	MTU       int      // largest IP packet; 0: 1500 on a TAP, that of the host's interface with UDP
-	Capture   string   // pcapng file
-	PacketLog string   // file of JSON lines
-	Impair    []string // rules
-	Quirks    []string // peers' faults to go along with, see QuirkNames
-	LogLevel  string   // debug, info, warn, error; "": warn
+	TAP          string   // name of the interface to make
+	UDP          string   // address of the host, with or without port; one of the two is needed
+	Addrs        []string // of the NIC on a TAP, with prefix length
+	HostAddrs    []string // of the host's side of a TAP
+	Profile      string   // see device.ProfileByName
+	CNP          string   // see device.ParseCNP; "": as the profile says
+	PKeys        []string // the P_Key table, see device.ParsePKeys; nil: the default partition
+	MTU          int      // largest IP packet; 0: 1500 on a TAP, that of the host's interface with UDP
+	Capture      string   // pcapng file
+	CaptureSize  int      // million bytes after which another pcapng file is begun; 0: never
+	CaptureFiles int      // how many of those are kept; 0: all
+	PacketLog    string   // file of JSON lines
+	Impair       []string // rules
+	Quirks       []string // peers' faults to go along with, see QuirkNames
+	LogLevel     string   // debug, info, warn, error; "": warn
 }
 
 // rxeFlushICRC is the quirk of link.PortOptions.RxeFlushICRC.
@@ -66,6 +68,9 @@ type NIC struct {
 	Device *device.Device
 	// Failed gets an error if the link ends by itself: somebody removed the interface.
 	Failed <-chan error
+
+	// Taps is where captures are attached while the NIC runs.
+	Taps *capture.Tee
 
 	tap     *tap.Tap
 	closers []func() error // captures, in order
@@ -98,18 +103,19 @@ func (f *Flags) Open(stderr io.Writer) (_ *NIC, err error) {
 	if err != nil {
 		return nil, err
 	}
-	sink, err := n.captures(f, ep.Info(), log)
+	n.Taps, err = n.captures(f, ep.Info(), log)
 	if err != nil {
 		ep.Close()
 		n.abandon()
 		return nil, err
 	}
-	n.Device, err = device.Open(ep, device.Options{Logger: log, Profile: f.Profile, CNP: cnp, PKeys: pkeys, Link: link.PortOptions{Impair: rules, Capture: sink, RxeFlushICRC: slices.Contains(f.Quirks, rxeFlushICRC)}})
+	n.Device, err = device.Open(ep, device.Options{Logger: log, Profile: f.Profile, CNP: cnp, PKeys: pkeys, Link: link.PortOptions{Impair: rules, Capture: n.Taps, RxeFlushICRC: slices.Contains(f.Quirks, rxeFlushICRC)}})
 	if err != nil {
 		ep.Close()
 		n.abandon()
 		return nil, err
 	}
+	n.Taps.Drive(n.Device.Port())
 	return n, nil
 }
 
@@ -122,6 +128,14 @@ func (f *Flags) Check() error {
 		return usage("--tap and --udp: a NIC is on one of the two")
 	case f.UDP != "" && len(f.Addrs)+len(f.HostAddrs) > 0:
 		return usage("--addr and --host-addr go with --tap: with --udp the NIC has the address of the socket")
+	}
+	switch {
+	case f.CaptureSize < 0 || f.CaptureFiles < 0:
+		return usage("--capture-size and --capture-files are counted from 1 on")
+	case f.Capture == "" && f.CaptureSize > 0:
+		return usage("--capture-size %d goes with --capture FILE", f.CaptureSize)
+	case f.CaptureSize == 0 && f.CaptureFiles > 0:
+		return usage("--capture-files %d goes with --capture-size: how large is a file to become?", f.CaptureFiles)
 	}
 	if _, err := device.ProfileByName(f.Profile); err != nil {
 		return usage("--profile: %w", err)
@@ -226,8 +240,12 @@ func prefixes(flag string, l []string) ([]netip.Prefix, error) {
 
 // captures opens the files and returns the sink that fills them. A file that exists is
 // emptied only when all of them are open.
-func (n *NIC) captures(f *Flags, info link.Info, log *slog.Logger) (link.Sink, error) {
-	capFile, err := n.file("--capture", f.Capture)
+func (n *NIC) captures(f *Flags, info link.Info, log *slog.Logger) (*capture.Tee, error) {
+	single := f.Capture
+	if f.CaptureSize > 0 {
+		single = "" // it is the ring that makes files
+	}
+	capFile, err := n.file("--capture", single)
 	if err != nil {
 		return nil, err
 	}
@@ -239,8 +257,16 @@ func (n *NIC) captures(f *Flags, info link.Info, log *slog.Logger) (link.Sink, e
 		return nil, usage("--capture and --packet-log: %s cannot be both", f.Capture)
 	}
 	var sinks []link.Sink
-	if capFile != nil {
-		c, err := capture.NewWriter(empty(capFile), info, capture.Options{Logger: log})
+	if f.Capture != "" {
+		var w io.Writer
+		if f.CaptureSize > 0 {
+			r := capture.NewRing(f.Capture, int64(f.CaptureSize)*1e6, f.CaptureFiles)
+			n.closers = append(n.closers, r.Close)
+			w = r
+		} else {
+			w = empty(capFile)
+		}
+		c, err := capture.NewWriter(w, info, capture.Options{Logger: log})
 		if err != nil {
 			return nil, fmt.Errorf("--capture: %w", err)
 		}
@@ -254,9 +280,6 @@ func (n *NIC) captures(f *Flags, info link.Info, log *slog.Logger) (link.Sink, e
 		}
 		n.closers = append([]func() error{l.Close}, n.closers...)
 		sinks = append(sinks, l)
-	}
-	if len(sinks) == 0 {
-		return nil, nil
 	}
 	return capture.NewTee(sinks...), nil
 }

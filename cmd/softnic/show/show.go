@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/softnic/softnic/control"
+	"github.com/softnic/softnic/link/impair"
 )
 
 // Devs prints what `rdma dev show` prints.
@@ -75,6 +76,13 @@ func QPStatistics(w io.Writer, l []control.Statistic) {
 			}
 		}
 		fmt.Fprintln(w)
+	}
+}
+
+// Rules prints impairment rules: ID, the rule, and how many packets it has hit of those that its words describe.
+func Rules(w io.Writer, l []impair.Status) {
+	for _, r := range l {
+		fmt.Fprintf(w, "%d: %s (hit %d of %d)\n", r.ID, r.Rule, r.Hits, r.Matched)
 	}
 }
 
