@@ -18,17 +18,14 @@ type Options struct {
 	Addr    netip.Addr // its address, IPv4 or IPv6
 	LinkMTU int        // largest IP packet in bytes; 0: 4400, so that an IB MTU of 4096 fits with all headers
 	Profile string     // see device.ProfileByName; "": ibta
-	Quirks  Quirks
+	PKeys   []uint16   // the P_Key table; nil: the default one
+	// RxeFlushICRC: the peer is rdma_rxe, see link.PortOptions.
+	RxeFlushICRC bool
 
 	// Sent is called for every packet that the NIC sends, from its IP header on; it keeps no reference.
 	Sent func(packet []byte)
 	// Taken is called for every packet that the NIC has looked at: what came of it. nil: nobody wants to know.
 	Taken func(f wire.Fault)
-}
-
-// Quirks are faults of the peer that the NIC goes along with.
-type Quirks struct {
-	RxeFlushICRC bool // see link.PortOptions
 }
 
 // NIC is a device under virtual time, with one context, protection domain and completion queue.
@@ -57,9 +54,9 @@ func New(o Options) (*NIC, error) {
 	clk := clock.NewManual(n.start)
 	n.end = newEnd(o.Addr, o.LinkMTU, clk, o.Sent)
 	dev, err := device.Open(n.end, device.Options{
-		Clock: clk, Rand: &n.numbers, Stepped: true, Profile: o.Profile,
+		Clock: clk, Rand: &n.numbers, Stepped: true, Profile: o.Profile, PKeys: o.PKeys,
 		SameKeys: true, // one number is drawn for a region, and is its R_Key
-		Link:     link.PortOptions{Capture: (*verdicts)(n), RxeFlushICRC: o.Quirks.RxeFlushICRC},
+		Link:     link.PortOptions{Capture: (*verdicts)(n), RxeFlushICRC: o.RxeFlushICRC},
 	})
 	if err != nil {
 		return nil, err

@@ -1,0 +1,377 @@
+package replay
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"sort"
+	"strings"
+
+	"github.com/softnic/softnic/wire"
+	"github.com/softnic/softnic/wire/bth"
+)
+
+// answer is what softnic's NIC has answered.
+type answer struct {
+	v    wire.View
+	op   bth.Opcode
+	psn  bth.PSN
+	pos  int64
+	to   *seen // the request
+	used bool  // a recorded answer was compared with it
+}
+
+// pair is a recorded answer with the one that it was compared with.
+type pair struct {
+	rec     *seen
+	now     *answer // nil: the NIC acknowledged more with another
+	expect  uint32  // MSN where now is nil
+	changed string  // the field that is memory, and another than recorded
+}
+
+// find adds a finding.
+func (t *talk) find(f Finding) {
+	switch f.Verdict {
+	case Declared:
+		t.c.Declared++
+	case Different:
+		t.c.Different++
+	case Unknown:
+		t.c.Unknown++
+	}
+	if len(t.c.Findings) < maxFindings {
+		t.c.Findings = append(t.c.Findings, f)
+	}
+}
+
+// stop says that nothing can be told from a request on.
+func (t *talk) stop(q *seen, format string, args ...any) {
+	if t.lost == nil {
+		t.lost = q
+		t.note("from packet %d on nothing can be told: %s", q.Number, fmt.Sprintf(format, args...))
+	}
+}
+
+// alike reports whether one answer can stand for another: the same PSN and the same kind.
+func alike(a *answer, r *seen) bool {
+	if a.used || a.pos != r.pos || a.op.Service() != r.op.Service() {
+		return false
+	}
+	x, y := a.op.Operation(), r.op.Operation()
+	if x == bth.Acknowledge && y == bth.Acknowledge {
+		s, u := bth.AETH(a.v.Header(bth.HAETH)).Syndrome(), bth.AETH(r.v.Header(bth.HAETH)).Syndrome()
+		return s.IsAck() == u.IsAck()
+	}
+	return x == y || a.v.Info.Has(bth.Read) && r.has(bth.Read)
+}
+
+// answer compares a recorded answer with what softnic's NIC has answered until then.
+func (t *talk) answer(s *scene, r *seen) {
+	syn, _, hasAETH := r.aeth()
+	positive := !hasAETH || syn.IsAck()
+	rnr, was := t.rnr, t.hi
+	t.rnr = -1
+	if hasAETH && syn.IsRNR() {
+		t.rnr = r.pos
+	}
+	if positive {
+		t.hi = max(t.hi, r.pos)
+	}
+	found := Finding{Packet: r.Number, PSN: uint32(r.psn), Recorded: describe(&r.v), Now: "nothing"}
+	tell := func(v Verdict, why string) {
+		found.Verdict, found.Why = v, why
+		t.find(found)
+	}
+	a := find(t.byPSN[r.pos], func(a *answer) bool { return alike(a, r) })
+	plain := r.op.Operation() == bth.Acknowledge
+	switch {
+	case t.lost != nil && r.at > t.lost.at:
+		tell(Unknown, "it is behind what can be told")
+	case a != nil:
+		a.used, t.synced = true, true
+		t.compare(s, a, r)
+	case r.pos < 0 && (!plain || positive):
+		tell(Unknown, "it answers what was sent before the capture")
+	case plain && positive && r.pos < t.expect && t.asks(r):
+		tell(Different, "an ACK does not answer a READ or atomic")
+	case plain && positive && r.pos > was && r.pos < t.expect:
+		// softnic has acknowledged more with another, or was not asked to.
+		t.pairs = append(t.pairs, pair{rec: r, expect: t.msnAt(r.pos)})
+	case syn == bth.NakSequence && rnr == r.pos && t.c.Profile == "rxe":
+		tell(Declared, "rdma_rxe complains of the gap behind an RNR NAK, softnic is silent")
+	case !t.synced && r.pos >= t.expect:
+		tell(Unknown, "the capture begins in the middle")
+	default:
+		t.unanswered(r, syn, tell, &found)
+	}
+}
+
+// unanswered judges a recorded answer that softnic's NIC does not give.
+func (t *talk) unanswered(r *seen, syn bth.Syndrome, tell func(Verdict, string), found *Finding) {
+	if a := find(t.byPSN[r.pos], func(a *answer) bool { return !a.used }); a != nil {
+		a.used = true
+		found.Now, found.Field = describe(&a.v), "opcode"
+		now := bth.AETH(a.v.Header(bth.HAETH))
+		if r.op == a.op {
+			found.Field = "syndrome"
+		}
+		refused := r.op.Operation() == bth.Acknowledge && syn.IsNak() && syn != bth.NakSequence
+		if refused && a.to.refused == syn && (now == nil || now.Syndrome().IsAck()) {
+			key, _, _, ok := names(a.to)
+			if ok && !t.given(key) {
+				tell(Unknown, "why it was refused is not in the capture: its key may have been taken away (--mr says what it is)")
+				t.stop(a.to, "the recorded NIC has refused a request that softnic takes")
+				return
+			}
+		}
+		tell(Different, "")
+		return
+	}
+	switch q := t.f.lastBefore(r); {
+	case q != nil && q.n > 1 && syn.IsNak() && r.pos > q.pos && r.pos < q.pos+int64(q.n):
+		tell(Unknown, "the READ stopped in the middle: its memory may have been taken away")
+		t.stop(q, "the recorded NIC has stopped in the middle of a READ")
+	case r.pos >= t.expect && syn.IsAck() && t.hole(r.pos):
+		tell(Unknown, "it acknowledges requests that are not in the capture")
+		t.stop(t.cur, "requests are missing from the capture")
+	case t.f.impaired || t.twice <= r.pos && !t.f.atTarget:
+		tell(Unknown, "what arrived how often is not in the capture")
+	default:
+		tell(Different, "softnic has no such answer")
+	}
+}
+
+func find[T any](l []*T, f func(*T) bool) *T {
+	if i := slices.IndexFunc(l, f); i >= 0 {
+		return l[i]
+	}
+	return nil
+}
+
+func (t *talk) given(key uint32) bool {
+	return slices.ContainsFunc(t.o.Regions, func(r Region) bool { return r.RKey == key })
+}
+
+// lastBefore returns the last request before an answer that has its PSN.
+func (f *flow) lastBefore(r *seen) *seen {
+	from := sort.Search(len(f.requests), func(i int) bool { return f.requests[i].at > r.at }) - 1
+	for i := from; i >= max(0, from-far); i-- {
+		if q := f.requests[i]; r.pos >= q.pos && r.pos < q.pos+int64(q.n) {
+			return q
+		}
+	}
+	return nil
+}
+
+// asks reports whether the PSN of an answer is that of a READ or atomic.
+func (t *talk) asks(r *seen) bool {
+	q := t.f.lastBefore(r)
+	return q != nil && (q.has(bth.Read) || q.has(bth.Atomic))
+}
+
+// hole reports whether a request up to pos is not in the capture: what was sent ends before it, or leaves it out.
+func (t *talk) hole(pos int64) bool {
+	if t.cur == nil {
+		return true
+	}
+	// If the next one is there, softnic did not take it.
+	return t.cur.pos > t.expect && pos >= t.expect && !t.fed(t.expect, t.cur.at+1)
+}
+
+// msnAt returns the MSN after a PSN.
+func (t *talk) msnAt(pos int64) uint32 {
+	i := sort.Search(len(t.done), func(i int) bool { return t.done[i].pos >= pos })
+	if i == len(t.done) {
+		return t.msn
+	}
+	return t.done[i].msn
+}
+
+// compare compares what does not need to be known of the other answers.
+func (t *talk) compare(s *scene, a *answer, r *seen) {
+	x, y := wire.SpecOf(&r.v), wire.SpecOf(&a.v)
+	p := pair{rec: r, now: a}
+	switch {
+	case r.has(bth.Read) && !bytes.Equal(x.Payload, y.Payload) && len(x.Payload) == len(y.Payload):
+		p.changed = "payload"
+	case x.Ext.Original != y.Ext.Original:
+		p.changed = "original"
+	}
+	if p.changed != "" && !t.o.Still {
+		s.takeOver(a.to, r, t.mtu)
+	}
+	t.pairs = append(t.pairs, p)
+}
+
+// finish judges what can be judged only at the end: the MSN, which may have begun elsewhere, and what is missing from the capture.
+func (t *talk) finish() {
+	delta := t.msnBegins()
+	for _, p := range t.pairs {
+		t.judge(p, delta)
+	}
+	for i, a := range t.ours {
+		if !a.used {
+			t.missing(i, a)
+		}
+	}
+	slices.SortStableFunc(t.c.Findings, func(a, b Finding) int { return a.Packet - b.Packet })
+}
+
+// msnBegins returns how much more the recorded NIC had counted when the capture began: what most answers say.
+func (t *talk) msnBegins() uint32 {
+	votes := map[uint32]int{}
+	var most uint32
+	for _, p := range t.pairs {
+		if _, msn, ok := p.rec.aeth(); ok && p.msnKnown() {
+			d := (msn - p.msn()) & 0xFFFFFF
+			votes[d]++
+			if votes[d] > votes[most] || votes[d] == votes[most] && d == 0 {
+				most = d
+			}
+		}
+	}
+	if most != 0 {
+		t.note("the MSN began at %d: the capture does not show the first messages", most)
+	}
+	return most
+}
+
+func (p *pair) msn() uint32 {
+	if p.now == nil {
+		return p.expect
+	}
+	return bth.AETH(p.now.v.Header(bth.HAETH)).MSN()
+}
+
+// judge gives the verdict on a recorded answer.
+func (t *talk) judge(p pair, delta uint32) {
+	f := Finding{Packet: p.rec.Number, PSN: uint32(p.rec.psn), Verdict: Different}
+	_, msn, hasAETH := p.rec.aeth()
+	if hasAETH && p.msnKnown() && msn != (p.msn()+delta)&0xFFFFFF {
+		f.Field, f.Recorded, f.Now = "MSN", fmt.Sprint(msn), fmt.Sprint((p.msn()+delta)&0xFFFFFF)
+		t.find(f)
+		return
+	}
+	if p.now == nil {
+		f.Verdict, f.Recorded, f.Now = Declared, describe(&p.rec.v), "an ACK of a later PSN, or none"
+		f.Why = "acknowledgements may stand for several, and come unasked"
+		t.find(f)
+		return
+	}
+	x, y := wire.SpecOf(&p.rec.v), wire.SpecOf(&p.now.v)
+	for _, c := range []struct {
+		name     string
+		rec, now string
+	}{
+		{"opcode", x.BTH.Opcode.String(), y.BTH.Opcode.String()},
+		{"destination", fmt.Sprintf("0x%x", x.BTH.DestQP), fmt.Sprintf("0x%x", y.BTH.DestQP)},
+		{"P_Key", fmt.Sprintf("0x%x", x.BTH.PKey|0x8000), fmt.Sprintf("0x%x", y.BTH.PKey|0x8000)},
+		{"MigReq", fmt.Sprint(x.BTH.MigReq), fmt.Sprint(y.BTH.MigReq)},
+		{"solicited", fmt.Sprint(x.BTH.Solicited), fmt.Sprint(y.BTH.Solicited)},
+		{"AckReq", fmt.Sprint(x.BTH.AckReq), fmt.Sprint(y.BTH.AckReq)},
+		{"syndrome", x.Ext.Syndrome.String(), y.Ext.Syndrome.String()},
+		{"length", fmt.Sprint(len(x.Payload)), fmt.Sprint(len(y.Payload))},
+	} {
+		if c.rec == c.now {
+			continue
+		}
+		f.Field, f.Recorded, f.Now = c.name, c.rec, c.now
+		if c.name == "syndrome" && x.Ext.Syndrome.IsAck() && y.Ext.Syndrome.IsAck() {
+			f.Verdict, f.Why = Declared, "credits follow from the receives that are posted"
+		}
+		t.find(f)
+		return
+	}
+	if p.changed == "" {
+		t.c.Same++
+		return
+	}
+	f.Field = p.changed
+	f.Recorded, f.Now = memory(&x, &y, p.changed)
+	if !t.o.Still {
+		f.Verdict, f.Why = Unknown, "the program at the recorded NIC may have written there (--still: it has not)"
+	}
+	t.find(f)
+}
+
+func (p *pair) msnKnown() bool { return p.now == nil || p.now.v.Header(bth.HAETH) != nil }
+
+// memory shows where two contents of memory differ.
+func memory(x, y *wire.Spec, field string) (rec, now string) {
+	if field == "original" {
+		return fmt.Sprintf("0x%x", x.Ext.Original), fmt.Sprintf("0x%x", y.Ext.Original)
+	}
+	for i := range x.Payload {
+		if x.Payload[i] != y.Payload[i] {
+			return fmt.Sprintf("byte %d is 0x%02x", i, x.Payload[i]), fmt.Sprintf("0x%02x", y.Payload[i])
+		}
+	}
+	return "", ""
+}
+
+// missing judges an answer of softnic's NIC that the capture does not have.
+func (t *talk) missing(i int, a *answer) {
+	f := Finding{Packet: a.to.Number, PSN: uint32(a.psn), Recorded: "nothing", Now: describe(&a.v)}
+	h := bth.AETH(a.v.Header(bth.HAETH))
+	nak := h != nil && !h.Syndrome().IsAck()
+	plain := a.op.Operation() == bth.Acknowledge
+	next := t.nextPositive(a)
+	switch {
+	case len(t.answers) == 0:
+		return // nothing is compared
+	case t.lost != nil && a.to.at >= t.lost.at:
+		f.Verdict, f.Why = Unknown, "it is behind what can be told"
+	case nak && h.Syndrome() == bth.NakSequence && !t.fed(a.pos, a.to.at):
+		f.Verdict, f.Why = Unknown, "a request before it is not in the capture"
+	case plain && !nak && next != nil:
+		f.Verdict, f.Why = Declared, fmt.Sprintf("packet %d acknowledges it too", next.Number)
+	case a.to.Time >= t.last:
+		f.Verdict, f.Why = Unknown, "the capture ends before it"
+	case t.o.Lossy:
+		f.Verdict, f.Why = Unknown, "the capture may have lost it"
+	case !t.whole && t.resent(a):
+		f.Verdict, f.Why = Unknown, "it may have been lost: the request came again"
+	case !t.f.atTarget && t.wasBefore(a.to):
+		f.Verdict, f.Why = Unknown, "the request may have been lost: it came before, too"
+	default:
+		f.Verdict = Different
+	}
+	t.find(f)
+}
+
+// nextPositive returns the first recorded answer behind the request of a that acknowledges as much.
+func (t *talk) nextPositive(a *answer) *seen {
+	l := t.answers[sort.Search(len(t.answers), func(i int) bool { return t.answers[i].at > a.to.at }):]
+	return find(l, func(r *seen) bool {
+		s, _, ok := r.aeth()
+		return r.pos >= a.pos && (!ok || s.IsAck() || r.pos > a.pos)
+	})
+}
+
+// fed reports whether a request was given to the NIC before.
+func (t *talk) fed(pos int64, at int) bool {
+	return slices.ContainsFunc(t.sent[pos], func(q *seen) bool { return q.at < at && !q.lost })
+}
+
+// resent reports whether the PSN of an answer was asked for again.
+func (t *talk) resent(a *answer) bool {
+	l := t.f.requests[t.start:]
+	return t.behind[sort.Search(len(l), func(i int) bool { return l[i].at > a.to.at })] <= a.pos
+}
+
+// wasBefore reports whether a request was sent before.
+func (t *talk) wasBefore(q *seen) bool {
+	return t.sent[q.pos][0] != q
+}
+
+// describe writes an answer in few words.
+func describe(v *wire.View) string {
+	s := strings.TrimPrefix(v.BTH().Opcode().String(), "RC_") + " " + v.BTH().PSN().String()
+	if h := bth.AETH(v.Header(bth.HAETH)); h != nil {
+		s += fmt.Sprintf(" %v MSN %d", h.Syndrome(), h.MSN())
+	}
+	if n := len(v.Payload); n > 0 {
+		s += fmt.Sprintf(", %d bytes", n)
+	}
+	return s
+}
