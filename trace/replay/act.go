@@ -185,7 +185,7 @@ func (s *scene) connect(t *talk) error {
 	} else {
 		var gid int
 		if gid, err = s.nic.SGIDIndex(); err == nil {
-			err = q.Connect(0, device.Remote{GID: device.GIDOf(k.src), QPN: t.c.Peer, PSN: uint32(first.psn)}, device.ConnectOptions{
+			err = q.Connect(0, device.Remote{GID: device.GIDOf(k.src), QPN: t.c.Peer, PSN: uint32(t.first)}, device.ConnectOptions{
 				SGIDIndex: gid, PathMTU: t.mtu, Access: t.rights(), Depth: device.MaxRdAtomic, PKeyIndex: i, Timeout: -1,
 			})
 		}

@@ -28,6 +28,7 @@ type seen struct {
 	short   int // bytes that it has; -1: enough
 	badRecv bool
 	replies []*seen // of a READ or atomic: the recorded answers
+	to      *seen   // of a recorded answer: that READ or atomic
 }
 
 func (s *seen) has(f bth.Flags) bool { return s.v.Info.Has(f) }
@@ -171,7 +172,7 @@ func (r *recording) add(s *seen) {
 		r.flows = append(r.flows, f)
 	}
 	switch {
-	case s.Place == Impaired:
+	case s.Place == Impaired && !s.has(bth.Response):
 		f.impaired = true
 	case s.has(bth.Response):
 		f.answers = append(f.answers, s)
@@ -189,13 +190,19 @@ func choose(l []*seen, best Place) (out []*seen, whole bool) {
 	}
 	at := Somewhere
 	switch {
+	case have[Impaired] && !have[Sent]: // nothing tells whose impairment that was
+		l = slices.DeleteFunc(slices.Clone(l), func(s *seen) bool { return s.Place == Impaired })
+	}
+	switch {
 	case have[best]:
 		at, whole = best, true
 	case !have[Somewhere]:
 		at = Sent + Received - best
 	}
 	for _, s := range l {
-		if s.Place != at || at == Somewhere && again(out, s) {
+		switch {
+		case s.Place == Impaired: // of a sender that lost it: an answer all the same
+		case s.Place != at || at == Somewhere && again(out, s):
 			continue
 		}
 		out = append(out, s)
@@ -215,60 +222,78 @@ func again(l []*seen, s *seen) bool {
 }
 
 // pair finds the flows that are the two directions of a connection: packets name only the queue pair that they go to. Of the flows back
-// it is the only one whose answers fit the requests, in both directions, or the only one there is.
+// it is the one whose answers fit the requests best, in both directions, where no other flow can be meant; or the only one there is.
 func (r *recording) pair() {
-	type addrs struct {
-		a, b    netip.Addr
-		service bth.Service
-	}
+	type addrs struct{ a, b netip.Addr }
 	by := map[addrs][]*flow{}
 	for _, f := range r.flows {
 		if f.key.service == bth.RC {
-			k := addrs{f.key.src, f.key.dst, f.key.service}
+			k := addrs{f.key.src, f.key.dst}
 			by[k] = append(by[k], f)
 		}
 	}
-	best := map[*flow]*flow{}
+	can := map[*flow][]*flow{} // those that fit best
 	for _, f := range r.flows {
-		there, back := by[addrs{f.key.src, f.key.dst, f.key.service}], by[addrs{f.key.dst, f.key.src, f.key.service}]
-		if f.key.service != bth.RC || len(back) == 0 {
+		if f.key.service != bth.RC {
 			continue
 		}
-		if len(there) == 1 && len(back) == 1 {
-			best[f] = back[0]
-			continue
-		}
-		if len(there)*len(back) > maxFlows*maxFlows {
+		there, back := by[addrs{f.key.src, f.key.dst}], by[addrs{f.key.dst, f.key.src}]
+		switch top := 0; {
+		case len(there) == 1 && len(back) == 1:
+			can[f] = back
+		case len(there) > maxFlows || len(back) > maxFlows:
 			f.ambiguous = true
-			continue
-		}
-		top := 0
-		for _, g := range back {
-			if g == f {
-				continue
-			}
-			switch n := fits(f, g) + fits(g, f); {
-			case n > top:
-				top, best[f], f.ambiguous = n, g, false
-			case n == top && n > 0:
-				f.ambiguous = true
+		default:
+			for _, g := range back {
+				n := 0
+				if g != f {
+					n = fits(f, g) + fits(g, f)
+				}
+				if n > top {
+					top, can[f] = n, nil
+				}
+				if n > 0 && n == top {
+					can[f] = append(can[f], g)
+				}
 			}
 		}
 	}
-	for f, g := range best {
-		if !f.ambiguous && !g.ambiguous && best[g] == f {
-			f.peer = g
+	for more := true; more; {
+		more = false
+		only := map[*flow]int{} // how many can be of no other
+		for _, l := range can {
+			if len(l) == 1 {
+				only[l[0]]++
+			}
 		}
+		for f, l := range can {
+			if len(l) != 1 || only[l[0]] != 1 || !slices.Contains(can[l[0]], f) {
+				continue
+			}
+			g := l[0]
+			f.peer, g.peer, more = g, f, true
+			delete(can, f)
+			delete(can, g)
+			for o, l := range can {
+				can[o] = slices.DeleteFunc(slices.Clone(l), func(x *flow) bool { return x == f || x == g })
+			}
+			break
+		}
+	}
+	for f, l := range can {
+		f.ambiguous = f.ambiguous || len(l) > 0
 	}
 }
 
-// fits counts the answers of g that are to requests of f.
+// fits counts the answers of g that are to requests of f: the last thing that was sent with their PSN is of their kind.
 func fits(f, g *flow) (n int) {
 	kinds := map[bth.PSN]bth.Flags{}
-	for _, q := range f.requests {
-		kinds[q.psn] |= q.v.Info.Flags&(bth.Read|bth.Atomic) | bth.Request
-	}
+	i := 0
 	for _, a := range g.answers {
+		for ; i < len(f.requests) && f.requests[i].at < a.at; i++ {
+			q := f.requests[i]
+			kinds[q.psn] = q.v.Info.Flags&(bth.Read|bth.Atomic) | bth.Request
+		}
 		k, ok := kinds[a.psn]
 		switch {
 		case a.op.Operation() == bth.Acknowledge, a.has(bth.Middle), a.has(bth.Read) && a.has(bth.End):

@@ -19,6 +19,7 @@ type answer struct {
 	pos  int64
 	to   *seen // the request
 	used bool  // a recorded answer was compared with it
+	rec  *seen // which; nil: none, or one of another kind
 }
 
 // pair is a recorded answer with the one that it was compared with.
@@ -65,6 +66,35 @@ func alike(a *answer, r *seen) bool {
 	return x == y || a.v.Info.Has(bth.Read) && r.has(bth.Read)
 }
 
+// best returns the answer that a recorded one is compared with: the first that can stand for it, but rather one with its opcode, and
+// one to the last request before it.
+func (t *talk) best(r *seen) (best *answer) {
+	top := -1
+	for _, a := range t.byPSN[r.pos] {
+		if !alike(a, r) {
+			continue
+		}
+		score := 0
+		if a.op == r.op {
+			score += 2
+		}
+		if r.to == a.to {
+			score++
+		}
+		if score > top {
+			best, top = a, score
+		}
+	}
+	return best
+}
+
+// held reports whether an answer is one that the recorded NIC had held back, or doubled, on purpose.
+func (t *talk) held(r *seen) bool {
+	return slices.ContainsFunc(t.byPSN[r.pos], func(a *answer) bool {
+		return a.rec != nil && a.rec.Place == Impaired && bytes.Equal(a.rec.v.IB, r.v.IB)
+	})
+}
+
 // answer compares a recorded answer with what softnic's NIC has answered until then.
 func (t *talk) answer(s *scene, r *seen) {
 	syn, _, hasAETH := r.aeth()
@@ -82,14 +112,18 @@ func (t *talk) answer(s *scene, r *seen) {
 		found.Verdict, found.Why = v, why
 		t.find(found)
 	}
-	a := find(t.byPSN[r.pos], func(a *answer) bool { return alike(a, r) })
+	a := t.best(r)
 	plain := r.op.Operation() == bth.Acknowledge
 	switch {
+	case a == nil && r.Place == Impaired:
+		return // it was doubled, or goes out later
 	case t.lost != nil && r.at > t.lost.at:
 		tell(Unknown, "it is behind what can be told")
 	case a != nil:
-		a.used, t.synced = true, true
+		a.used, a.rec, t.synced = true, r, true
 		t.compare(s, a, r)
+	case t.held(r):
+		t.c.Same++
 	case r.pos < 0 && (!plain || positive):
 		tell(Unknown, "it answers what was sent before the capture")
 	case plain && positive && r.pos < t.expect && t.asks(r):
@@ -108,6 +142,11 @@ func (t *talk) answer(s *scene, r *seen) {
 
 // unanswered judges a recorded answer that softnic's NIC does not give.
 func (t *talk) unanswered(r *seen, syn bth.Syndrome, tell func(Verdict, string), found *Finding) {
+	if q := t.f.lastBefore(r); q != nil && q.n > 1 && syn.IsNak() && r.pos > q.pos {
+		tell(Unknown, "the READ stopped in the middle: its memory may have been taken away")
+		t.stop(q, "the recorded NIC has stopped in the middle of a READ")
+		return
+	}
 	if a := find(t.byPSN[r.pos], func(a *answer) bool { return !a.used }); a != nil {
 		a.used = true
 		found.Now, found.Field = describe(&a.v), "opcode"
@@ -127,10 +166,7 @@ func (t *talk) unanswered(r *seen, syn bth.Syndrome, tell func(Verdict, string),
 		tell(Different, "")
 		return
 	}
-	switch q := t.f.lastBefore(r); {
-	case q != nil && q.n > 1 && syn.IsNak() && r.pos > q.pos && r.pos < q.pos+int64(q.n):
-		tell(Unknown, "the READ stopped in the middle: its memory may have been taken away")
-		t.stop(q, "the recorded NIC has stopped in the middle of a READ")
+	switch {
 	case r.pos >= t.expect && syn.IsAck() && t.hole(r.pos):
 		tell(Unknown, "it acknowledges requests that are not in the capture")
 		t.stop(t.cur, "requests are missing from the capture")
@@ -209,9 +245,13 @@ func (t *talk) finish() {
 	for _, p := range t.pairs {
 		t.judge(p, delta)
 	}
-	for i, a := range t.ours {
+	last := int64(0) // when the last thing before an answer was seen
+	for _, a := range t.ours {
+		if last = max(last, a.to.Time); a.rec != nil {
+			last = max(last, a.rec.Time)
+		}
 		if !a.used {
-			t.missing(i, a)
+			t.missing(a, last)
 		}
 	}
 	slices.SortStableFunc(t.c.Findings, func(a, b Finding) int { return a.Packet - b.Packet })
@@ -310,7 +350,7 @@ func memory(x, y *wire.Spec, field string) (rec, now string) {
 }
 
 // missing judges an answer of softnic's NIC that the capture does not have.
-func (t *talk) missing(i int, a *answer) {
+func (t *talk) missing(a *answer, last int64) {
 	f := Finding{Packet: a.to.Number, PSN: uint32(a.psn), Recorded: "nothing", Now: describe(&a.v)}
 	h := bth.AETH(a.v.Header(bth.HAETH))
 	nak := h != nil && !h.Syndrome().IsAck()
@@ -325,7 +365,7 @@ func (t *talk) missing(i int, a *answer) {
 		f.Verdict, f.Why = Unknown, "a request before it is not in the capture"
 	case plain && !nak && next != nil:
 		f.Verdict, f.Why = Declared, fmt.Sprintf("packet %d acknowledges it too", next.Number)
-	case a.to.Time >= t.last:
+	case last >= t.last:
 		f.Verdict, f.Why = Unknown, "the capture ends before it"
 	case t.o.Lossy:
 		f.Verdict, f.Why = Unknown, "the capture may have lost it"

@@ -22,10 +22,12 @@ type talk struct {
 	start   int // index of the first request that is fed
 
 	sent   map[int64][]*seen // transmissions of each PSN
+	ends   map[int64]int     // where in the capture something was sent that ends before a PSN
 	twice  int64             // the first PSN that was sent more than once
 	behind []int64           // of each request from start on: the least PSN that was sent from it on
 
 	qp     *device.QP
+	first  bth.PSN    // that softnic's NIC expects
 	expect int64      // the next PSN that softnic's NIC expects
 	msn    uint32     // messages that it has completed
 	done   []progress // what it has executed
@@ -56,7 +58,7 @@ type place struct {
 }
 
 func newTalk(r *recording, f *flow, o Options) *talk {
-	t := &talk{f: f, o: &o, last: r.last, hi: -1, rnr: -1, sent: map[int64][]*seen{}, byPSN: map[int64][]*answer{}, twice: 1 << 62}
+	t := &talk{f: f, o: &o, last: r.last, hi: -1, rnr: -1, sent: map[int64][]*seen{}, ends: map[int64]int{}, byPSN: map[int64][]*answer{}, twice: 1 << 62}
 	k := f.key
 	t.c = &Conversation{Service: k.service.String(), Requester: k.src, Responder: k.dst, QPN: k.qpn, Requests: len(f.requests)}
 	if f.peer != nil {
@@ -85,6 +87,14 @@ func newTalk(r *recording, f *flow, o Options) *talk {
 	}
 	t.count()
 	t.plan()
+	t.first = t.f.requests[t.start].psn
+	if len(t.answers) > 0 {
+		// What the responder expected first it may say itself.
+		a := t.answers[0]
+		if s, _, ok := a.aeth(); ok && s == bth.NakSequence && a.pos < 0 {
+			t.first, t.expect = a.psn, a.pos
+		}
+	}
 	return t
 }
 
@@ -147,6 +157,9 @@ func (t *talk) plan() {
 		t.behind[i] = min(t.behind[i+1], q.pos)
 	}
 	for _, q := range requests {
+		if _, ok := t.ends[q.pos+int64(q.n)]; !ok {
+			t.ends[q.pos+int64(q.n)] = q.at
+		}
 		if t.sent[q.pos] = append(t.sent[q.pos], q); len(t.sent[q.pos]) > 1 {
 			t.twice = min(t.twice, q.pos)
 		}
@@ -169,7 +182,7 @@ func (t *talk) plan() {
 			switch believed := good[i+1] < a.pos; {
 			case s == bth.NakSequence && (later || believed) && rnr != a.pos && !t.f.atTarget:
 				t.gap(requests, tx, a)
-			case s.IsRNR() && (later || believed):
+			case s.IsRNR() && (later || believed) && len(tx) > 0 && tx[0].has(bth.Recv):
 				mark(tx, a, s)
 			case s.IsNak() && s != bth.NakSequence && believed:
 				if q := mark(tx, a, s); q != nil {
@@ -183,7 +196,7 @@ func (t *talk) plan() {
 		}
 		if a.has(bth.Read) || a.has(bth.Atomic) {
 			if q := asked(requests, a); q != nil {
-				q.replies = append(q.replies, a)
+				q.replies, a.to = append(q.replies, a), q
 			}
 		}
 	}
@@ -197,7 +210,8 @@ func (t *talk) gap(requests, tx []*seen, nak *seen) {
 		}
 		if q.pos > nak.pos {
 			for _, x := range tx {
-				if x.at < q.at {
+				// What came before its turn was refused, and did not need to be lost.
+				if before, ok := t.ends[x.pos]; x.at < q.at && (x == requests[0] || ok && before < x.at) {
 					x.lost = true
 				}
 			}
