@@ -45,6 +45,7 @@ What a file begins with decides which it is. The exit code is 0 if all is as it 
 	fs.StringArrayVar(&regions, "mr", nil, "the recorded NIC had the region `RKEY:VA:LENGTH` (repeatable; default: as the requests show)")
 	fs.IntVar(&o.Recvs, "recv", 0, "each recorded queue pair had `N` receives and no more (default: one for each message that took one)")
 	fs.BoolVar(&o.Still, "still", false, "only the recorded requesters wrote into the memory: bytes that change otherwise are different, not unknown")
+	fs.BoolVar(&o.Unruly, "unruly", false, "packets may have been doubled or moved between the capture and the recorded NIC")
 	fs.BoolVar(&o.Lossy, "lossy", false, "the capture may have lost packets: answers that are missing from it are unknown, not different")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		for _, r := range regions {

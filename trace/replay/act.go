@@ -237,6 +237,7 @@ func (s *scene) feed(t *talk, q *seen) {
 	s.nic.Run(time.Duration(max(0, q.Time-s.begin)))
 	t.c.Fed++
 	s.cur, t.cur, s.fault = t, q, wire.OK
+	q.again = q.pos < t.expect
 	s.nic.Receive(packet(q))
 	s.nic.Step()
 	s.cur = nil

@@ -15,20 +15,20 @@ import (
 // seen is a packet of the capture that belongs to a conversation.
 type seen struct {
 	*Packet
-	v    wire.View
-	op   bth.Opcode
-	psn  bth.PSN
-	n    int   // PSNs that it takes: those of a READ are its responses
-	at   int   // place in the order of the capture
-	pos  int64 // its PSN, counted on from the first of the conversation instead of modulo 2^24
-	lost bool  // it did not arrive
+	v     wire.View
+	op    bth.Opcode
+	psn   bth.PSN
+	n     int   // PSNs that it takes: those of a READ are its responses
+	at    int   // place in the order of the capture
+	pos   int64 // its PSN, counted on from the first of the conversation instead of modulo 2^24
+	lost  bool  // it did not arrive
+	again bool  // it came again: softnic had executed its PSN
 	// refused is what the recorded NIC answered to this very packet in place of taking it: an RNR NAK, or an error NAK; 0: neither.
 	refused bth.Syndrome
 	// Of the packet that takes a receive: that is too short, or its entry is bad, as a later NAK tells.
 	short   int // bytes that it has; -1: enough
 	badRecv bool
 	replies []*seen // of a READ or atomic: the recorded answers
-	to      *seen   // of a recorded answer: that READ or atomic
 }
 
 func (s *seen) has(f bth.Flags) bool { return s.v.Info.Has(f) }

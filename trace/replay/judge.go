@@ -22,6 +22,9 @@ type answer struct {
 	rec  *seen // which; nil: none, or one of another kind
 }
 
+// moment is how far apart packets may have been captured that a NIC takes in together, in ns.
+const moment = 1_000_000
+
 // pair is a recorded answer with the one that it was compared with.
 type pair struct {
 	rec     *seen
@@ -66,19 +69,30 @@ func alike(a *answer, r *seen) bool {
 	return x == y || a.v.Info.Has(bth.Read) && r.has(bth.Read)
 }
 
-// best returns the answer that a recorded one is compared with: the first that can stand for it, but rather one with its opcode, and
-// one to the last request before it.
+// best returns the answer that a recorded one is compared with: the first that can stand for it, but rather one with its opcode, its
+// MSN, and one to the last request before it.
 func (t *talk) best(r *seen) (best *answer) {
 	top := -1
+	syn, _, _ := r.aeth()
+	var last *seen
+	if len(t.byPSN[r.pos]) > 1 {
+		last = t.f.lastBefore(r)
+	}
 	for _, a := range t.byPSN[r.pos] {
 		if !alike(a, r) {
 			continue
 		}
 		score := 0
+		if h := bth.AETH(a.v.Header(bth.HAETH)); h != nil && h.Syndrome() == syn {
+			score += 8
+		}
 		if a.op == r.op {
+			score += 4
+		}
+		if _, msn, ok := r.aeth(); ok && a.op == r.op && msn == (bth.AETH(a.v.Header(bth.HAETH)).MSN()+t.delta)&0xFFFFFF {
 			score += 2
 		}
-		if r.to == a.to {
+		if a.to == last {
 			score++
 		}
 		if score > top {
@@ -88,10 +102,17 @@ func (t *talk) best(r *seen) (best *answer) {
 	return best
 }
 
-// held reports whether an answer is one that the recorded NIC had held back, or doubled, on purpose.
+// equals reports whether an answer says the same as a recorded one, but for what is in memory.
+func (a *answer) equals(r *seen) bool {
+	x, y := a.v.Header(bth.HAETH), r.v.Header(bth.HAETH)
+	return a.op == r.op && bytes.Equal(x, y)
+}
+
+// held reports whether an answer is one that a softnic was told to hold back, or to send twice.
 func (t *talk) held(r *seen) bool {
+	const held = 20_000_000 // ns; impairment holds back for 10 ms at most unless told otherwise
 	return slices.ContainsFunc(t.byPSN[r.pos], func(a *answer) bool {
-		return a.rec != nil && a.rec.Place == Impaired && bytes.Equal(a.rec.v.IB, r.v.IB)
+		return a.rec != nil && (a.rec.Place == Impaired || a.rec.Place == Sent) && r.Time-a.rec.Time < held && bytes.Equal(a.rec.v.IB, r.v.IB)
 	})
 }
 
@@ -119,11 +140,11 @@ func (t *talk) answer(s *scene, r *seen) {
 		return // it was doubled, or goes out later
 	case t.lost != nil && r.at > t.lost.at:
 		tell(Unknown, "it is behind what can be told")
+	case t.held(r) && (a == nil || !a.equals(r)):
+		tell(Declared, "a softnic has sent it twice, or later, on purpose")
 	case a != nil:
 		a.used, a.rec, t.synced = true, r, true
 		t.compare(s, a, r)
-	case t.held(r):
-		t.c.Same++
 	case r.pos < 0 && (!plain || positive):
 		tell(Unknown, "it answers what was sent before the capture")
 	case plain && positive && r.pos < t.expect && t.asks(r):
@@ -163,18 +184,31 @@ func (t *talk) unanswered(r *seen, syn bth.Syndrome, tell func(Verdict, string),
 				return
 			}
 		}
-		tell(Different, "")
+		tell(t.differs(r.pos))
 		return
 	}
 	switch {
 	case r.pos >= t.expect && syn.IsAck() && t.hole(r.pos):
 		tell(Unknown, "it acknowledges requests that are not in the capture")
 		t.stop(t.cur, "requests are missing from the capture")
-	case t.f.impaired || t.twice <= r.pos && !t.f.atTarget:
-		tell(Unknown, "what arrived how often is not in the capture")
 	default:
-		tell(Different, "softnic has no such answer")
+		v, why := t.differs(r.pos)
+		if v == Different {
+			why = "softnic has no such answer"
+		}
+		tell(v, why)
 	}
+}
+
+// differs is the verdict on a difference that hangs on which requests arrived, how often, and in which order: unknown where the capture does not tell.
+func (t *talk) differs(pos int64) (Verdict, string) {
+	switch {
+	case t.o.Unruly && !(t.f.atTarget && t.whole):
+		return Unknown, "packets may have been doubled or moved on the way"
+	case !t.f.atTarget && (t.f.impaired || t.twice <= pos && pos <= t.top):
+		return Unknown, "what arrived how often is not in the capture"
+	}
+	return Different, ""
 }
 
 func find[T any](l []*T, f func(*T) bool) *T {
@@ -236,6 +270,9 @@ func (t *talk) compare(s *scene, a *answer, r *seen) {
 	if p.changed != "" && !t.o.Still {
 		s.takeOver(a.to, r, t.mtu)
 	}
+	if _, msn, ok := r.aeth(); ok && p.msnKnown() {
+		t.delta = (msn - p.msn()) & 0xFFFFFF
+	}
 	t.pairs = append(t.pairs, p)
 }
 
@@ -287,7 +324,8 @@ func (p *pair) msn() uint32 {
 func (t *talk) judge(p pair, delta uint32) {
 	f := Finding{Packet: p.rec.Number, PSN: uint32(p.rec.psn), Verdict: Different}
 	_, msn, hasAETH := p.rec.aeth()
-	if hasAETH && p.msnKnown() && msn != (p.msn()+delta)&0xFFFFFF {
+	if hasAETH && p.msnKnown() && msn != (p.msn()+delta)&0xFFFFFF && !t.counted(p, msn-delta) {
+		f.Verdict, f.Why = t.differs(p.rec.pos)
 		f.Field, f.Recorded, f.Now = "MSN", fmt.Sprint(msn), fmt.Sprint((p.msn()+delta)&0xFFFFFF)
 		t.find(f)
 		return
@@ -316,6 +354,9 @@ func (t *talk) judge(p pair, delta uint32) {
 			continue
 		}
 		f.Field, f.Recorded, f.Now = c.name, c.rec, c.now
+		if c.name == "opcode" || c.name == "length" || c.name == "syndrome" {
+			f.Verdict, f.Why = t.differs(p.rec.pos)
+		}
 		if c.name == "syndrome" && x.Ext.Syndrome.IsAck() && y.Ext.Syndrome.IsAck() {
 			f.Verdict, f.Why = Declared, "credits follow from the receives that are posted"
 		}
@@ -332,6 +373,22 @@ func (t *talk) judge(p pair, delta uint32) {
 		f.Verdict, f.Why = Unknown, "the program at the recorded NIC may have written there (--still: it has not)"
 	}
 	t.find(f)
+}
+
+// counted reports whether an answer to a duplicate may have this MSN: one between that after its PSN and the count when the duplicate was seen,
+// because what else came at that time may have been counted before or behind.
+func (t *talk) counted(p pair, msn uint32) bool {
+	if p.now == nil || !p.now.to.again {
+		return false
+	}
+	least, most := t.msnAt(p.now.pos), p.msn()
+	l := t.f.requests[t.start:]
+	for i := sort.Search(len(l), func(i int) bool { return l[i].at > p.now.to.at }); i < len(l) && l[i].Time-p.now.to.Time < moment; i++ {
+		if l[i].has(bth.End) {
+			most++
+		}
+	}
+	return (msn-least)&0xFFFFFF <= (most-least)&0xFFFFFF
 }
 
 func (p *pair) msnKnown() bool { return p.now == nil || p.now.v.Header(bth.HAETH) != nil }
@@ -371,10 +428,10 @@ func (t *talk) missing(a *answer, last int64) {
 		f.Verdict, f.Why = Unknown, "the capture may have lost it"
 	case !t.whole && t.resent(a):
 		f.Verdict, f.Why = Unknown, "it may have been lost: the request came again"
-	case !t.f.atTarget && t.wasBefore(a.to):
-		f.Verdict, f.Why = Unknown, "the request may have been lost: it came before, too"
+	case t.together(a):
+		f.Verdict, f.Why = Declared, "a request and its duplicate that arrive together may be answered once"
 	default:
-		f.Verdict = Different
+		f.Verdict, f.Why = t.differs(a.pos)
 	}
 	t.find(f)
 }
@@ -399,9 +456,12 @@ func (t *talk) resent(a *answer) bool {
 	return t.behind[sort.Search(len(l), func(i int) bool { return l[i].at > a.to.at })] <= a.pos
 }
 
-// wasBefore reports whether a request was sent before.
-func (t *talk) wasBefore(q *seen) bool {
-	return t.sent[q.pos][0] != q
+// together reports whether the request of an answer came twice at about the same time, so that one answer may be for both.
+func (t *talk) together(a *answer) bool {
+	return slices.ContainsFunc(t.f.requests[t.start:], func(q *seen) bool {
+		d := q.Time - a.to.Time
+		return q != a.to && -moment < d && d < moment && a.pos >= q.pos && a.pos < q.pos+int64(q.n)
+	})
 }
 
 // describe writes an answer in few words.

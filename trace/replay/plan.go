@@ -23,7 +23,8 @@ type talk struct {
 
 	sent   map[int64][]*seen // transmissions of each PSN
 	ends   map[int64]int     // where in the capture something was sent that ends before a PSN
-	twice  int64             // the first PSN that was sent more than once
+	twice  int64             // the first PSN that was sent more than once, and
+	top    int64             // the last that is near one
 	behind []int64           // of each request from start on: the least PSN that was sent from it on
 
 	qp     *device.QP
@@ -36,11 +37,12 @@ type talk struct {
 	ours   []*answer  // what it has answered
 	byPSN  map[int64][]*answer
 	pairs  []pair
-	cur    *seen // being fed
-	hi     int64 // highest PSN that the recorded NIC has acknowledged
-	rnr    int64 // PSN of the last recorded RNR NAK, if it is the last answer; -1
-	synced bool  // an answer was the same
-	lost   *seen // nothing can be told from this request on; nil: all can
+	cur    *seen  // being fed
+	hi     int64  // highest PSN that the recorded NIC has acknowledged
+	rnr    int64  // PSN of the last recorded RNR NAK, if it is the last answer; -1
+	delta  uint32 // how much more the recorded NIC has counted, by the last answer
+	synced bool   // an answer was the same
+	lost   *seen  // nothing can be told from this request on; nil: all can
 }
 
 // progress is the MSN after the PSNs up to pos.
@@ -79,11 +81,17 @@ func newTalk(r *recording, f *flow, o Options) *talk {
 	for t.start < len(f.requests) && !f.requests[t.start].has(bth.Start) {
 		t.start++
 	}
-	if t.start > 0 {
-		t.note("%d requests of a message that began before the capture are left out", t.start)
-	}
 	if t.start == len(f.requests) {
 		return t
+	}
+	if begin := t.start; begin > 0 {
+		// What stands before the first message may be a part of it that came too early.
+		t.start = 0
+		t.count()
+		if e := t.earlier(); e == nil || !e.has(bth.Start) {
+			t.start = begin
+			t.note("%d requests of a message that began before the capture are left out", begin)
+		}
 	}
 	t.count()
 	t.plan()
@@ -95,7 +103,30 @@ func newTalk(r *recording, f *flow, o Options) *talk {
 			t.first, t.expect = a.psn, a.pos
 		}
 	}
+	if q := t.earlier(); q != nil {
+		t.first, t.expect = q.psn, q.pos
+		if !q.has(bth.Start) {
+			t.stop(t.f.requests[t.start], "the message that is in hand began before the capture")
+		}
+	}
 	return t
+}
+
+// earlier returns the request that the responder expected first, if it is not the first in the capture: that was lost, and comes later. What had
+// arrived before the capture begins is not meant: then the responder takes the first one at once.
+func (t *talk) earlier() (least *seen) {
+	for _, q := range t.f.requests[t.start:] {
+		if q.pos < 0 && (least == nil || q.pos < least.pos) {
+			least = q
+		}
+	}
+	if least == nil || slices.ContainsFunc(t.answers, func(a *seen) bool {
+		s, _, ok := a.aeth()
+		return a.at < least.at && a.pos >= 0 && (!ok || s.IsAck())
+	}) {
+		return nil
+	}
+	return least
 }
 
 func (t *talk) note(format string, args ...any) {
@@ -162,6 +193,7 @@ func (t *talk) plan() {
 		}
 		if t.sent[q.pos] = append(t.sent[q.pos], q); len(t.sent[q.pos]) > 1 {
 			t.twice = min(t.twice, q.pos)
+			t.top = max(t.top, q.pos+int64(q.n))
 		}
 	}
 	// good[i] is the highest PSN that an answer from i on says was executed.
@@ -196,7 +228,7 @@ func (t *talk) plan() {
 		}
 		if a.has(bth.Read) || a.has(bth.Atomic) {
 			if q := asked(requests, a); q != nil {
-				q.replies, a.to = append(q.replies, a), q
+				q.replies = append(q.replies, a)
 			}
 		}
 	}

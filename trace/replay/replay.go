@@ -22,6 +22,7 @@ type Options struct {
 	Regions []Region // regions; those of other keys are taken from the requests
 	Recvs   int      // receives that are posted at the start, and no others; 0: each message that took one has one
 	Still   bool     // nobody but the recorded requesters writes into the memory, so that what changes otherwise is different
+	Unruly  bool     // the network between the capture and the recorded NIC may have doubled or moved packets
 	Lossy   bool     // the capture may have lost packets: what is missing from it is unknown
 }
 
