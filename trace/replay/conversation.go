@@ -22,6 +22,7 @@ type seen struct {
 	at    int   // place in the order of the capture
 	pos   int64 // its PSN, counted on from the first of the conversation instead of modulo 2^24
 	lost  bool  // it did not arrive
+	taken bool  // a softnic says that it took it
 	again bool  // it came again: softnic had executed its PSN
 	// refused is what the recorded NIC answered to this very packet in place of taking it: an RNR NAK, or an error NAK; 0: neither.
 	refused bth.Syndrome
@@ -106,7 +107,7 @@ func listen(src Source, o Options) (*recording, error) {
 		return cmp.Or(cmp.Compare(a.Time, b.Time), cmp.Compare(b2i(a.Place != Received && a.Place != Dropped), b2i(b.Place != Received && b.Place != Dropped)))
 	})
 	for i, s := range all {
-		s.at = i
+		s.at, s.taken = i, s.Place == Received
 		if s.Place == Dropped {
 			if nic := own[s.NIC]; nic[s.v.Src()] && !nic[s.v.Dst()] {
 				continue // it was never sent

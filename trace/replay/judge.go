@@ -102,6 +102,14 @@ func (t *talk) best(r *seen) (best *answer) {
 	return best
 }
 
+// heldBack is how long an answer may be held back, in ns: impairment has it wait for 10 ms at most unless told otherwise.
+const heldBack = 20_000_000
+
+// sameIB reports whether two packets are the same but for the IP header and the ICRC over it.
+func sameIB(a, b *seen) bool {
+	return bytes.Equal(a.v.IB[:len(a.v.IB)-wire.ICRCLen], b.v.IB[:len(b.v.IB)-wire.ICRCLen])
+}
+
 // equals reports whether an answer says the same as a recorded one, but for what is in memory.
 func (a *answer) equals(r *seen) bool {
 	x, y := a.v.Header(bth.HAETH), r.v.Header(bth.HAETH)
@@ -110,9 +118,8 @@ func (a *answer) equals(r *seen) bool {
 
 // held reports whether an answer is one that a softnic was told to hold back, or to send twice.
 func (t *talk) held(r *seen) bool {
-	const held = 20_000_000 // ns; impairment holds back for 10 ms at most unless told otherwise
 	return slices.ContainsFunc(t.byPSN[r.pos], func(a *answer) bool {
-		return a.rec != nil && (a.rec.Place == Impaired || a.rec.Place == Sent) && r.Time-a.rec.Time < held && bytes.Equal(a.rec.v.IB, r.v.IB)
+		return a.rec != nil && (a.rec.Place == Impaired || a.rec.Place == Sent) && r.Time-a.rec.Time < heldBack && sameIB(a.rec, r)
 	})
 }
 
@@ -270,7 +277,7 @@ func (t *talk) compare(s *scene, a *answer, r *seen) {
 	if p.changed != "" && !t.o.Still {
 		s.takeOver(a.to, r, t.mtu)
 	}
-	if _, msn, ok := r.aeth(); ok && p.msnKnown() {
+	if _, msn, ok := r.aeth(); ok && p.msnKnown() && !a.to.again {
 		t.delta = (msn - p.msn()) & 0xFFFFFF
 	}
 	t.pairs = append(t.pairs, p)

@@ -95,9 +95,9 @@ func (n *network) run(done func() bool) {
 // It is the same NIC: whatever the capture does not show, nothing may be different.
 func TestOwnCaptures(t *testing.T) {
 	seed := rand.Uint64()
-	runs := 40
+	runs := 20
 	if testing.Short() {
-		runs = 10
+		runs = 5
 	}
 	same, unknown := 0, 0
 	for i := range runs {

@@ -255,7 +255,7 @@ func (t *talk) gap(requests, tx []*seen, nak *seen) {
 // mark marks the last transmission before an answer that refuses it.
 func mark(tx []*seen, a *seen, s bth.Syndrome) *seen {
 	for i := len(tx) - 1; i >= 0; i-- {
-		if q := tx[i]; q.at < a.at && !q.lost && q.refused == 0 {
+		if q := tx[i]; q.at < a.at && !q.lost && q.refused == 0 && !q.taken {
 			q.refused = s
 			return q
 		}
