@@ -25,7 +25,8 @@ type scene struct {
 	cur   *talk      // whose packet is being fed
 	fault wire.Fault // what came of it
 	begin int64
-	qps   map[uint32]*device.QP
+	qps   map[uint32]*device.QP // by number; as those of a UD queue pair share its receives,
+	owner map[uint32]*talk      // the first counts them
 	pkeys []uint16
 }
 
@@ -37,7 +38,7 @@ const (
 
 // act replays the conversations of the responders at an address.
 func act(r *recording, addr netip.Addr, talks []*talk, o Options) (err error) {
-	s := &scene{o: o, talks: talks, qps: map[uint32]*device.QP{}, mem: areas(talks, &o)}
+	s := &scene{o: o, talks: talks, qps: map[uint32]*device.QP{}, owner: map[uint32]*talk{}, mem: areas(talks, &o)}
 	profile := s.profile()
 	s.setPKeys()
 	s.nic, err = stage.New(stage.Options{
@@ -58,11 +59,7 @@ func act(r *recording, addr netip.Addr, talks []*talk, o Options) (err error) {
 	var l []event
 	for _, t := range talks {
 		t.c.Profile = profile
-		if err := s.connect(t); err != nil {
-			t.stop(t.f.requests[t.start], "%v", err)
-			t.finish()
-			continue
-		}
+		t.left = len(t.f.requests) - t.start + len(t.answers)
 		for _, q := range t.f.requests[t.start:] {
 			l = append(l, event{t, q, false})
 		}
@@ -80,13 +77,20 @@ func act(r *recording, addr netip.Addr, talks []*talk, o Options) (err error) {
 		} else {
 			s.feed(e.t, e.s)
 		}
-	}
-	for _, t := range talks {
-		if t.qp != nil {
-			t.finish()
+		if e.t.left--; e.t.left == 0 {
+			s.leave(e.t)
 		}
 	}
 	return nil
+}
+
+// leave ends a conversation.
+func (s *scene) leave(t *talk) {
+	if t.qp != nil && t.f.key.service != bth.UD { // several may send to one of UD
+		delete(s.qps, t.qp.Num())
+		_ = t.qp.Destroy()
+	}
+	t.finish()
 }
 
 // profile is that of the options, or what the answers look like.
@@ -194,7 +198,7 @@ func (s *scene) connect(t *talk) error {
 		_ = q.Destroy()
 		return err
 	}
-	t.qp, s.qps[k.qpn] = q, q
+	t.qp, s.qps[k.qpn], s.owner[k.qpn] = q, q, t
 	for range s.o.Recvs {
 		if err := s.postRecv(t, scratchLen-4096, scratchKey); err != nil {
 			return err
@@ -220,7 +224,7 @@ func (t *talk) rights() device.Access {
 func (s *scene) postRecv(t *talk, n int, key uint32) error {
 	err := t.qp.PostRecv(&device.RecvWR{SGE: []device.SGE{{Addr: 0, Length: uint32(n), LKey: key}}})
 	if err == nil {
-		t.recvs++
+		s.owner[t.qp.Num()].recvs++
 	}
 	return err
 }
@@ -229,6 +233,12 @@ func (s *scene) postRecv(t *talk, n int, key uint32) error {
 func (s *scene) feed(t *talk, q *seen) {
 	if q.lost || t.lost != nil {
 		return
+	}
+	if t.qp == nil {
+		if err := s.connect(t); err != nil {
+			t.stop(q, "%v", err)
+			return
+		}
 	}
 	if why := s.prepare(t, q); why != "" {
 		t.stop(q, "%s", why)
@@ -244,10 +254,8 @@ func (s *scene) feed(t *talk, q *seen) {
 	var wc [8]device.WC
 	for n := s.nic.CQ.Poll(wc[:]); n > 0; n = s.nic.CQ.Poll(wc[:]) {
 		for _, w := range wc[:n] {
-			for _, x := range s.talks {
-				if x.qp != nil && x.qp.Num() == w.QPN {
-					x.recvs--
-				}
+			if o := s.owner[w.QPN]; o != nil {
+				o.recvs--
 			}
 		}
 	}
@@ -301,7 +309,7 @@ func (s *scene) prepare(t *talk, q *seen) string {
 		return why
 	}
 	if q.refused.IsRNR() {
-		if t.recvs > 0 && s.o.Recvs == 0 {
+		if s.owner[t.qp.Num()].recvs > 0 && s.o.Recvs == 0 {
 			return "the recorded NIC had no receive, and this one has"
 		}
 		code := q.refused.Value()
@@ -311,7 +319,7 @@ func (s *scene) prepare(t *talk, q *seen) string {
 		}
 		return ""
 	}
-	if s.o.Recvs > 0 || !q.has(bth.Recv) || t.recvs > 0 || t.f.key.service == bth.RC && q.pos != t.expect {
+	if s.o.Recvs > 0 || !q.has(bth.Recv) || s.owner[t.qp.Num()].recvs > 0 || t.f.key.service == bth.RC && q.pos != t.expect {
 		return ""
 	}
 	n, key := scratchLen-4096, uint32(scratchKey)

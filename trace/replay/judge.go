@@ -56,9 +56,9 @@ func (t *talk) stop(q *seen, format string, args ...any) {
 	}
 }
 
-// alike reports whether one answer can stand for another: the same PSN and the same kind.
+// alike reports whether one answer can stand for another with its PSN: it is of the same kind.
 func alike(a *answer, r *seen) bool {
-	if a.used || a.pos != r.pos || a.op.Service() != r.op.Service() {
+	if a.op.Service() != r.op.Service() {
 		return false
 	}
 	x, y := a.op.Operation(), r.op.Operation()
@@ -110,6 +110,19 @@ func sameIB(a, b *seen) bool {
 	return bytes.Equal(a.v.IB[:len(a.v.IB)-wire.ICRCLen], b.v.IB[:len(b.v.IB)-wire.ICRCLen])
 }
 
+// use takes an answer out of those that no recorded one was compared with.
+func (t *talk) use(a *answer, r *seen) {
+	const enough = 8 // of a PSN are remembered
+	a.used, a.rec = true, r
+	l := t.byPSN[a.pos]
+	i := slices.Index(l, a)
+	t.byPSN[a.pos] = slices.Delete(l, i, i+1)
+	if r != nil {
+		u := append(t.usedOf[a.pos], a)
+		t.usedOf[a.pos] = u[max(0, len(u)-enough):]
+	}
+}
+
 // equals reports whether an answer says the same as a recorded one, but for what is in memory.
 func (a *answer) equals(r *seen) bool {
 	x, y := a.v.Header(bth.HAETH), r.v.Header(bth.HAETH)
@@ -118,8 +131,8 @@ func (a *answer) equals(r *seen) bool {
 
 // held reports whether an answer is one that a softnic was told to hold back, or to send twice.
 func (t *talk) held(r *seen) bool {
-	return slices.ContainsFunc(t.byPSN[r.pos], func(a *answer) bool {
-		return a.rec != nil && (a.rec.Place == Impaired || a.rec.Place == Sent) && r.Time-a.rec.Time < heldBack && sameIB(a.rec, r)
+	return slices.ContainsFunc(t.usedOf[r.pos], func(a *answer) bool {
+		return (a.rec.Place == Impaired || a.rec.Place == Sent) && r.Time-a.rec.Time < heldBack && sameIB(a.rec, r)
 	})
 }
 
@@ -150,7 +163,8 @@ func (t *talk) answer(s *scene, r *seen) {
 	case t.held(r) && (a == nil || !a.equals(r)):
 		tell(Declared, "a softnic has sent it twice, or later, on purpose")
 	case a != nil:
-		a.used, a.rec, t.synced = true, r, true
+		t.use(a, r)
+		t.synced = true
 		t.compare(s, a, r)
 	case r.pos < 0 && (!plain || positive):
 		tell(Unknown, "it answers what was sent before the capture")
@@ -175,8 +189,9 @@ func (t *talk) unanswered(r *seen, syn bth.Syndrome, tell func(Verdict, string),
 		t.stop(q, "the recorded NIC has stopped in the middle of a READ")
 		return
 	}
-	if a := find(t.byPSN[r.pos], func(a *answer) bool { return !a.used }); a != nil {
-		a.used = true
+	if l := t.byPSN[r.pos]; len(l) > 0 {
+		a := l[0]
+		t.use(a, nil)
 		found.Now, found.Field = describe(&a.v), "opcode"
 		now := bth.AETH(a.v.Header(bth.HAETH))
 		if r.op == a.op {
