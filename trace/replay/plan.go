@@ -27,24 +27,25 @@ type talk struct {
 	top    int64             // the last that is near one
 	behind []int64           // of each request from start on: the least PSN that was sent from it on
 
-	qp     *device.QP
-	first  bth.PSN             // that softnic's NIC expects
-	expect int64               // the next PSN that softnic's NIC expects
-	msn    uint32              // messages that it has completed
-	done   []progress          // what it has executed
-	recvs  int                 // receives that are posted and not taken
-	write  place               // where the WRITE goes on
-	ours   []*answer           // what it has answered
-	byPSN  map[int64][]*answer // those that no recorded answer was compared with
-	usedOf map[int64][]*answer // the last of the others
-	left   int                 // requests and answers that are still to come
-	pairs  []pair
-	cur    *seen  // being fed
-	hi     int64  // highest PSN that the recorded NIC has acknowledged
-	rnr    int64  // PSN of the last recorded RNR NAK, if it is the last answer; -1
-	delta  uint32 // how much more the recorded NIC has counted, by the last answer
-	synced bool   // an answer was the same
-	lost   *seen  // nothing can be told from this request on; nil: all can
+	qp      *device.QP
+	first   bth.PSN             // that softnic's NIC expects
+	expect  int64               // the next PSN that softnic's NIC expects
+	msn     uint32              // messages that it has completed
+	done    []progress          // what it has executed
+	recvs   int                 // receives that are posted and not taken
+	write   place               // where the WRITE goes on
+	ours    []*answer           // what it has answered
+	byPSN   map[int64][]*answer // those that no recorded answer was compared with
+	usedOf  map[int64][]*answer // the last of the others
+	twofold map[int64]bool      // a softnic has sent an answer twice or later, it seems
+	left    int                 // requests and answers that are still to come
+	pairs   []pair
+	cur     *seen  // being fed
+	hi      int64  // highest PSN that the recorded NIC has acknowledged
+	rnr     int64  // PSN of the last recorded RNR NAK, if it is the last answer; -1
+	delta   uint32 // how much more the recorded NIC has counted, by the last answer
+	synced  bool   // an answer was the same
+	lost    *seen  // nothing can be told from this request on; nil: all can
 }
 
 // progress is the MSN after the PSNs up to pos.
@@ -62,7 +63,7 @@ type place struct {
 }
 
 func newTalk(r *recording, f *flow, o Options) *talk {
-	t := &talk{f: f, o: &o, last: r.last, hi: -1, rnr: -1, sent: map[int64][]*seen{}, ends: map[int64]int{}, byPSN: map[int64][]*answer{}, usedOf: map[int64][]*answer{}, twice: 1 << 62}
+	t := &talk{f: f, o: &o, last: r.last, hi: -1, rnr: -1, sent: map[int64][]*seen{}, ends: map[int64]int{}, byPSN: map[int64][]*answer{}, usedOf: map[int64][]*answer{}, twofold: map[int64]bool{}, twice: 1 << 62}
 	k := f.key
 	t.c = &Conversation{Service: k.service.String(), Requester: k.src, Responder: k.dst, QPN: k.qpn, Requests: len(f.requests)}
 	if f.peer != nil {
