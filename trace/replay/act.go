@@ -98,20 +98,21 @@ func (s *scene) profile() string {
 	if s.o.Profile != "" {
 		return s.o.Profile
 	}
-	answers := false
+	with, without := 0, 0
 	for _, t := range s.talks {
 		for _, a := range t.answers {
-			answers = true
 			if a.v.BTH().MigReq() {
-				return "ibta"
+				with++
+			} else {
+				without++
 			}
 		}
 	}
-	if !answers {
+	if without <= with {
 		return "ibta"
 	}
 	for _, t := range s.talks {
-		t.note("profile rxe: the recorded answers have MigReq 0 (--profile)")
+		t.note("profile rxe: recorded answers have MigReq 0 (--profile)")
 	}
 	return "rxe"
 }

@@ -93,6 +93,20 @@ func silent(f func(*wire.Spec)) func(*wire.Spec) {
 	}
 }
 
+// readdress makes the packets those of other addresses, with an Ethernet header that has a VLAN tag.
+func (r *tape) readdress(a, b netip.Addr) {
+	for i, s := range r.spec {
+		if s.Path.Src == addrA {
+			s.Path.Src, s.Path.Dst = a, b
+		} else {
+			s.Path.Src, s.Path.Dst = b, a
+		}
+		s.Eth = make([]byte, wire.EthVLANLen)
+		wire.PutEthernetVLAN(s.Eth, [6]byte{2}, [6]byte{4}, 5, s.Path.EtherType())
+		r.l[i].Data, r.l[i].Ethernet = wire.Build(&s), true
+	}
+}
+
 // play replays what was recorded.
 func (r *tape) play(t *testing.T, o Options) *Result {
 	t.Helper()

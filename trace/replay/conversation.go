@@ -75,7 +75,7 @@ type recording struct {
 const maxFlows = 1024
 
 // listen reads a capture.
-func listen(src Source, o Options) (*recording, error) {
+func listen(src Source) (*recording, error) {
 	r := &recording{byKey: map[flowKey]*flow{}}
 	var all []*seen
 	own := map[string]map[netip.Addr]bool{}
@@ -87,7 +87,7 @@ func listen(src Source, o Options) (*recording, error) {
 		if err != nil {
 			return nil, err
 		}
-		s := r.parse(p, o)
+		s := r.parse(p)
 		if s == nil {
 			continue
 		}
@@ -132,7 +132,7 @@ func b2i(b bool) int {
 }
 
 // parse returns a RoCE packet that a NIC could take.
-func (r *recording) parse(p *Packet, o Options) *seen {
+func (r *recording) parse(p *Packet) *seen {
 	r.last = max(r.last, p.Time)
 	s := &seen{Packet: p, n: 1, short: -1}
 	p.Data = bytes.Clone(p.Data)

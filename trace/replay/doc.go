@@ -15,5 +15,6 @@
 // unknown, where the capture does not show enough to tell. A capture that lost packets, begins in the middle or shows
 // one side only makes answers unknown, never different.
 //
+// A capture is kept in memory as a whole, since what became of a packet is told by what comes later.
 // The package writes nothing, and never looks at what a requester could have done better: that is package rules'.
 package replay

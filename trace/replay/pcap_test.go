@@ -198,7 +198,20 @@ func TestEveryMutationIsTold(t *testing.T) {
 				if !m.edit(&s) {
 					continue
 				}
-				tells(fmt.Sprintf("packet %d, %s", p.Number, m.name), run(change(wire.Build(&s)), o), p.Number)
+				what := fmt.Sprintf("packet %d, %s", p.Number, m.name)
+				tells(what, run(change(wire.Build(&s)), o), p.Number)
+				// With nothing known beside the capture it may be unknown, at the same packet.
+				r := run(change(wire.Build(&s)), Options{})
+				at := false
+				for _, f := range findings(r, Different, Unknown, Declared) {
+					at = at || f.Packet == p.Number
+					if f.Verdict == Different && f.Packet < p.Number && f.Recorded != "nothing" {
+						t.Errorf("%s, nothing known: told before it: %v", what, f)
+					}
+				}
+				if !at {
+					t.Errorf("%s, nothing known: not told: %v", what, findings(r, Different, Unknown))
+				}
 			}
 			// Another answer, the same once more.
 			l := append(append(append(list{}, all[:i+1]...), p), all[i+1:]...)

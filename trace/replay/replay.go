@@ -101,7 +101,7 @@ func Run(src Source, o Options) (*Result, error) {
 	if o.MTU != 0 && !slices.Contains([]int{256, 512, 1024, 2048, 4096}, o.MTU) {
 		return nil, fmt.Errorf("path MTU %d: 256, 512, 1024, 2048 or 4096", o.MTU)
 	}
-	rec, err := listen(src, o)
+	rec, err := listen(src)
 	if err != nil {
 		return nil, err
 	}

@@ -3,6 +3,7 @@ package replay
 import (
 	"bytes"
 	"fmt"
+	"net/netip"
 	"strings"
 	"testing"
 
@@ -88,6 +89,41 @@ func everything1() *tape {
 func TestEveryRequest(t *testing.T) {
 	same(t, everything1().play(t, Options{}), 11)
 	same(t, everything1().play(t, Options{Still: true, Regions: []Region{{rkey, base, 1 << 20}}}), 11)
+}
+
+// Addresses of the other family, behind a VLAN tag.
+func TestIPv6(t *testing.T) {
+	for _, a := range [][2]string{{"2001:db8::2", "2001:db8::1"}, {"fe80::2", "fe80::1"}} {
+		r := everything1()
+		r.readdress(netip.MustParseAddr(a[0]), netip.MustParseAddr(a[1]))
+		same(t, r.play(t, Options{}), 11)
+	}
+}
+
+// What has no answers is taken, or it is said what was not.
+func TestUnanswered(t *testing.T) {
+	r := new(tape)
+	op := func(o bth.Opcode, key uint16) func(*wire.Spec) {
+		return func(s *wire.Spec) {
+			s.BTH.Opcode, s.BTH.PKey, s.Ext = o, key, bth.Ext{QKey: 0x55, SrcQP: 7, VA: base, RKey: rkey, Length: 8}
+			s.BTH.DestQP += uint32(o.Service())
+		}
+	}
+	uc := func(o bth.Operation) func(*wire.Spec) { return op(bth.Make(bth.UC, o), 0x8001) }
+	r.ask(0, 5, data(1, 8), uc(bth.WriteOnly))
+	r.ask(0, 6, data(1, 8), uc(bth.SendOnly))
+	r.ask(0, 8, data(1, 8), uc(bth.SendLast)) // 7 is lost
+	r.ask(0, 9, data(1, 8), uc(bth.WriteOnly))
+	r.ask(0, 1, data(1, 100), op(bth.UDSendOnly, 0x0002))
+	r.ask(0, 1, data(1, 100), op(bth.UDSendOnly, 0x8002)) // PSNs of UD mean nothing
+	res := r.play(t, Options{})
+	if c := res.Conversations[0]; c.Service != "UC" || c.Fed != 4 || c.Taken != 3 || !strings.Contains(strings.Join(c.Notes, ""), "packet 3 is not taken") {
+		t.Errorf("%+v", c)
+	}
+	if c := res.Conversations[1]; c.Service != "UD" || c.Fed != 2 || c.Taken != 2 {
+		t.Errorf("%+v", c)
+	}
+	tells(t, res)
 }
 
 // A key that was invalidated may be made valid again before it is used, and is refused where the recorded NIC refused it.
