@@ -125,9 +125,9 @@ type parser struct {
 }
 
 const (
-	maxStatements = 10_000    // of a text
-	maxRepeat     = 10_000    // times
-	maxSteps      = 1_000_000 // statements played, repetitions counted
+	maxStatements = 10_000  // of a text
+	maxRepeat     = 10_000  // times
+	maxSteps      = 200_000 // statements played, repetitions counted
 )
 
 // Parse reads a scenario; name is what errors call it. The error is an *Error.
