@@ -353,3 +353,58 @@ func TestNotReplayed(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// The recording by hand, with one answer changed, left out or doubled: told at that packet.
+func TestEveryMutationByHand(t *testing.T) {
+	all := everything1()
+	o := Options{Still: true, Profile: "ibta", Regions: []Region{{rkey, base, 1 << 16}, {0x777, 0, 4096}}}
+	run := func(l list) *Result {
+		r, err := Run(&l, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	told := 0
+	for i, spec := range all.spec {
+		n := i + 1
+		if !spec.BTH.Opcode.Info().Has(bth.Response) {
+			continue
+		}
+		at := func(what string, r *Result, packet int, v ...Verdict) {
+			t.Helper()
+			for _, f := range findings(r, v...) {
+				if f.Packet == packet {
+					told++
+					return
+				}
+			}
+			t.Errorf("packet %d, %s: not told: %v", n, what, findings(r, Different, Unknown, Declared))
+		}
+		for _, m := range mutations {
+			s := spec
+			if !m.edit(&s) {
+				continue
+			}
+			l := append(list{}, all.l...)
+			p := *l[i]
+			p.Data = wire.Build(&s)
+			l[i] = &p
+			v := []Verdict{Different}
+			if n == 2 || n == len(all.l) { // the first answer and the last: what is before and behind is not in the capture
+				v = append(v, Unknown)
+			}
+			at(m.name, run(l), n, v...)
+		}
+		at("doubled", run(append(append(append(list{}, all.l[:n]...), all.l[i]), all.l[n:]...)), n, Different)
+		// An ACK may be missing, because a later answer stands for it.
+		request := n - 1
+		for all.spec[request-1].BTH.Opcode.Info().Has(bth.Response) {
+			request--
+		}
+		at("missing", run(append(append(list{}, all.l[:i]...), all.l[n:]...)), request, Different, Unknown, Declared)
+	}
+	if told < 100 {
+		t.Errorf("only %d mutations", told)
+	}
+}
