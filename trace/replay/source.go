@@ -3,6 +3,7 @@ package replay
 import (
 	"bufio"
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +13,8 @@ import (
 	"github.com/google/gopacket"
 	"github.com/google/gopacket/layers"
 	"github.com/google/gopacket/pcapgo"
+
+	"github.com/softnic/softnic/wire"
 )
 
 // Place says where a packet was seen.
@@ -53,10 +56,12 @@ func IsCapture(b []byte) bool {
 	return false
 }
 
-// The numbers that old systems gave to raw IP in pcap files.
+// Numbers of link types that gopacket has no name for: those that old systems gave to raw IP in pcap files, and SLL2.
 const (
 	linkRawBSD     layers.LinkType = 12
 	linkRawOpenBSD layers.LinkType = 14
+
+	linkSLL2 layers.LinkType = 276 & 0xFF // gopacket keeps eight bits of the number
 )
 
 // file is a Source over gopacket.
@@ -117,6 +122,10 @@ func (f *file) Next() (*Packet, error) {
 		}
 		switch link {
 		case layers.LinkTypeEthernet, layers.LinkTypeRaw, layers.LinkTypeIPv4, layers.LinkTypeIPv6, linkRawBSD, linkRawOpenBSD:
+		case layers.LinkTypeLinuxSLL, linkSLL2:
+			if !p.uncook(link) {
+				continue
+			}
 		default:
 			continue
 		}
@@ -135,6 +144,27 @@ func (f *file) Next() (*Packet, error) {
 		}
 		return p, nil
 	}
+}
+
+// uncook takes off the header that tcpdump -i any puts in place of Ethernet's; false for what is not IP. The same packet may be there
+// once for each interface that it passed.
+//
+//	SLL   0 packet type, 2 ARPHRD, 4 address length, 6 address (8 bytes), 14 EtherType
+//	SLL2  0 EtherType, 4 interface index, 8 ARPHRD, 10 packet type, 12 address (8 bytes)
+func (p *Packet) uncook(link layers.LinkType) bool {
+	n, typ := 16, 14
+	if link == linkSLL2 {
+		n, typ = 20, 0
+	}
+	if len(p.Data) < n {
+		return false
+	}
+	if p.Iface = -p.Number; link == linkSLL2 { // SLL does not tell: any other packet may be of another interface
+		p.Iface = int(binary.BigEndian.Uint32(p.Data[4:]))
+	}
+	et := binary.BigEndian.Uint16(p.Data[typ:])
+	p.Data = p.Data[n:]
+	return et == wire.EtherTypeIPv4 || et == wire.EtherTypeIPv6
 }
 
 // File replays a capture file.
