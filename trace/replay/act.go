@@ -190,7 +190,7 @@ func (s *scene) connect(t *talk) error {
 	} else {
 		var gid int
 		if gid, err = s.nic.SGIDIndex(); err == nil {
-			err = q.Connect(0, device.Remote{GID: device.GIDOf(k.src), QPN: t.c.Peer, PSN: uint32(t.first)}, device.ConnectOptions{
+			err = q.Connect(0, device.Remote{GID: device.GIDOf(t.from()), QPN: t.c.Peer, PSN: uint32(t.first)}, device.ConnectOptions{
 				SGIDIndex: gid, PathMTU: t.mtu, Access: t.rights(), Depth: device.MaxRdAtomic, PKeyIndex: i, Timeout: -1,
 			})
 		}
@@ -249,7 +249,7 @@ func (s *scene) feed(t *talk, q *seen) {
 	t.c.Fed++
 	s.cur, t.cur, s.fault = t, q, wire.OK
 	q.again = q.pos < t.expect
-	s.nic.Receive(packet(q))
+	s.nic.Receive(t.packet(q))
 	s.nic.Step()
 	s.cur = nil
 	var wc [8]device.WC
@@ -293,12 +293,28 @@ func (t *talk) refused(q *seen, f wire.Fault) {
 
 // packet returns the bytes from the IP header on as they arrive: checksums that an adapter would have filled in
 // are set right, which the ICRC does not cover.
-func packet(q *seen) []byte {
+func (t *talk) packet(q *seen) []byte {
 	b := append(bytes.Clone(q.v.Net), q.v.IB...)
+	if from := t.from(); from != t.f.key.src {
+		s := wire.SpecOf(&q.v)
+		s.Eth, s.Path.Src, s.UDPSum = nil, from, false
+		return wire.Build(&s)
+	}
 	udp := b[len(q.v.Net)-8:]
 	udp[6], udp[7] = 0, 0
 	wire.PutIPChecksum(b)
 	return b
+}
+
+// from is the address of the requester for softnic's NIC: another, where both are at the same, because what a NIC sends to itself does not
+// leave it.
+func (t *talk) from() netip.Addr {
+	k := t.f.key
+	if k.src != k.dst {
+		return k.src
+	}
+	t.note("requester and responder have one address: here the requester has %s", k.src.Next())
+	return k.src.Next()
 }
 
 // prepare has the NIC be as the recorded one was when the request came; it returns why it cannot.

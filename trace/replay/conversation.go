@@ -240,7 +240,7 @@ func (r *recording) pair() {
 		}
 		there, back := by[addrs{f.key.src, f.key.dst}], by[addrs{f.key.dst, f.key.src}]
 		switch top := 0; {
-		case len(there) == 1 && len(back) == 1:
+		case len(there) == 1 && len(back) == 1 && back[0] != f:
 			can[f] = back
 		case len(there) > maxFlows || len(back) > maxFlows:
 			f.ambiguous = true

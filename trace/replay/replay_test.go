@@ -100,6 +100,19 @@ func TestIPv6(t *testing.T) {
 	}
 }
 
+// Both ends at one address, as with two programs on one softnic.
+func TestOneAddress(t *testing.T) {
+	for _, a := range []string{"127.0.0.1", "2001:db8::1"} {
+		r := everything1()
+		r.readdress(netip.MustParseAddr(a), netip.MustParseAddr(a))
+		same(t, r.play(t, Options{}), 11)
+	}
+	r := new(tape) // its answers are nowhere
+	r.ask(bth.SendOnly, 0, nil, nil)
+	r.readdress(addrB, addrB)
+	same(t, r.play(t, Options{}), 0)
+}
+
 // What has no answers is taken, or it is said what was not.
 func TestUnanswered(t *testing.T) {
 	r := new(tape)
