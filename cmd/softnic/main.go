@@ -6,6 +6,7 @@
 //	softnic pingpong   the peer of the stock ibv_rc_pingpong and ibv_ud_pingpong
 //	softnic capture    what passes a daemon, live
 //	softnic impair     what its network does to packets on purpose
+//	softnic replay     a recorded peer, or a scenario, against this NIC: compares what it answers
 //	softnic dev|link|statistic|resource show
 //	                   what a daemon is and has done, as iproute2's rdma shows it
 //
@@ -14,7 +15,7 @@
 // commands, show prints; control (below the module's root) is how a daemon is asked.
 //
 // Errors are one line on stderr that says what to do. The exit code is 1, or 2 for a
-// mistake in the command line; with exec it is that of the program, and 126 or 127 where that cannot be run or found.
+// mistake in the command line, with replay also in a file; with exec it is that of the program, and 126 or 127 where that cannot be run or found.
 package main
 
 import (

@@ -176,7 +176,7 @@ func TestCommands(t *testing.T) {
 }
 
 func TestHelp(t *testing.T) {
-	for _, args := range [][]string{{}, {"--help"}, {"help"}, {"run", "-h"}, {"pingpong", "rc", "-h"}, {"demo", "-h"}, {"link", "-h"}, {"completion", "bash"}} {
+	for _, args := range [][]string{{}, {"--help"}, {"help"}, {"run", "-h"}, {"pingpong", "rc", "-h"}, {"demo", "-h"}, {"link", "-h"}, {"replay", "-h"}, {"completion", "bash"}} {
 		code, out, errs := softnic(args...)
 		if code != 0 || errs != "" || len(out) < 100 {
 			t.Errorf("%q: exit code %d, %q, %d bytes", args, code, errs, len(out))

@@ -43,7 +43,7 @@ Begin with
 		return &nic.UsageError{Err: fmt.Errorf("%w: see `%s --help`", err, cmd.CommandPath())}
 	})
 	root.PersistentFlags().BoolP("json", "j", false, "print JSON")
-	root.AddCommand(newDemo(), newRun(), newExec(), newPingpong(), newDev(), newLink(), newStatistic(), newResource(), newImpair(), newCapture(), newVersion())
+	root.AddCommand(newDemo(), newRun(), newExec(), newPingpong(), newDev(), newLink(), newStatistic(), newResource(), newImpair(), newCapture(), newReplay(), newVersion())
 	return root
 }
 

@@ -1,0 +1,311 @@
+package replay
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"io"
+	"net/netip"
+	"slices"
+
+	"github.com/softnic/softnic/wire"
+	"github.com/softnic/softnic/wire/bth"
+)
+
+// seen is a packet of the capture that belongs to a conversation.
+type seen struct {
+	*Packet
+	v     wire.View
+	op    bth.Opcode
+	psn   bth.PSN
+	n     int   // PSNs that it takes: those of a READ are its responses
+	at    int   // place in the order of the capture
+	pos   int64 // its PSN, counted on from the first of the conversation instead of modulo 2^24
+	lost  bool  // it did not arrive
+	taken bool  // a softnic says that it took it
+	again bool  // it came again: softnic had executed its PSN
+	// refused is what the recorded NIC answered to this very packet in place of taking it: an RNR NAK, or an error NAK; 0: neither.
+	refused bth.Syndrome
+	// Of the packet that takes a receive: that is too short, or its entry is bad, as a later NAK tells.
+	short   int // bytes that it has; -1: enough
+	badRecv bool
+	replies []*seen // of a READ or atomic: the recorded answers
+}
+
+func (s *seen) has(f bth.Flags) bool { return s.v.Info.Has(f) }
+
+// aeth returns the syndrome and MSN of an answer; ok is false for one without.
+func (s *seen) aeth() (bth.Syndrome, uint32, bool) {
+	h := bth.AETH(s.v.Header(bth.HAETH))
+	if h == nil {
+		return 0, 0, false
+	}
+	return h.Syndrome(), h.MSN(), true
+}
+
+// flowKey is what goes from one address to one queue pair of another.
+type flowKey struct {
+	src, dst netip.Addr
+	qpn      uint32
+	service  bth.Service
+}
+
+// flow is what was seen of that. Requests are those of src, answers are those to requests of dst.
+type flow struct {
+	key       flowKey
+	requests  []*seen
+	answers   []*seen
+	atSource  bool // answers were seen where they were sent
+	atTarget  bool // requests were seen where they arrived
+	impaired  bool // a softnic lost, held back or doubled some of it
+	peer      *flow
+	ambiguous bool
+}
+
+// recording is a capture, sorted.
+type recording struct {
+	flows  []*flow // in order of appearance
+	byKey  map[flowKey]*flow
+	last   int64 // time of the last packet of all
+	frames int   // RoCE packets
+	bad    int   // packets that no NIC would take: malformed, a wrong ICRC, cut
+}
+
+// maxFlows bounds what is looked at for one pair of addresses.
+const maxFlows = 1024
+
+// listen reads a capture.
+func listen(src Source) (*recording, error) {
+	r := &recording{byKey: map[flowKey]*flow{}}
+	var all []*seen
+	own := map[string]map[netip.Addr]bool{}
+	for {
+		p, err := src.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return nil, err
+		}
+		s := r.parse(p)
+		if s == nil {
+			continue
+		}
+		all = append(all, s)
+		if own[p.NIC] == nil {
+			own[p.NIC] = map[netip.Addr]bool{}
+		}
+		switch p.Place {
+		case Sent:
+			own[p.NIC][s.v.Src()] = true
+		case Received:
+			own[p.NIC][s.v.Dst()] = true
+		}
+	}
+	// A softnic capture has what was received behind what was sent because of it.
+	slices.SortStableFunc(all, func(a, b *seen) int {
+		return cmp.Or(cmp.Compare(a.Time, b.Time), cmp.Compare(b2i(a.Place != Received && a.Place != Dropped), b2i(b.Place != Received && b.Place != Dropped)))
+	})
+	for i, s := range all {
+		s.at, s.taken = i, s.Place == Received
+		if s.Place == Dropped {
+			if nic := own[s.NIC]; nic[s.v.Src()] && !nic[s.v.Dst()] {
+				continue // it was never sent
+			}
+			s.Place = Received
+		}
+		r.add(s)
+	}
+	for _, f := range r.flows {
+		f.requests, f.atTarget = choose(f.requests, Received)
+		f.answers, f.atSource = choose(f.answers, Sent)
+	}
+	r.pair()
+	return r, nil
+}
+
+func b2i(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// parse returns a RoCE packet that a NIC could take.
+func (r *recording) parse(p *Packet) *seen {
+	r.last = max(r.last, p.Time)
+	s := &seen{Packet: p, n: 1, short: -1}
+	p.Data = bytes.Clone(p.Data)
+	parse := wire.ParseIP
+	if p.Ethernet {
+		parse = wire.ParseEthernetNoSum
+	}
+	f := parse(p.Data, &s.v)
+	if f == wire.NotRoCE {
+		return nil
+	}
+	r.frames++
+	switch {
+	case f != wire.OK && f != wire.ReservedOpcode, p.Cut:
+		r.bad++
+		return nil
+	}
+	s.op, s.psn = s.v.BTH().Opcode(), s.v.BTH().PSN()
+	flushed := s.op.Service() == bth.RC && s.op.Operation() == bth.Flush // rdma_rxe's ICRC of it is wrong
+	if !wire.CheckICRC(&s.v) && !flushed {
+		r.bad++
+		return nil
+	}
+	return s
+}
+
+// add sorts a packet into its flow.
+func (r *recording) add(s *seen) {
+	service := s.op.Service()
+	if service == bth.Vendor {
+		service = bth.RC // the masked atomics
+	}
+	k := flowKey{s.v.Src(), s.v.Dst(), s.v.BTH().DestQP(), service}
+	f := r.byKey[k]
+	if f == nil {
+		f = &flow{key: k}
+		r.byKey[k] = f
+		r.flows = append(r.flows, f)
+	}
+	switch {
+	case s.Place == Impaired && !s.has(bth.Response):
+		f.impaired = true
+	case s.has(bth.Response):
+		f.answers = append(f.answers, s)
+	default:
+		f.requests = append(f.requests, s)
+	}
+}
+
+// choose keeps, of several sightings of the same packets, those of the better place: best, else between, else the other
+// end. whole says that it is best.
+func choose(l []*seen, best Place) (out []*seen, whole bool) {
+	have := map[Place]bool{}
+	for _, s := range l {
+		have[s.Place] = true
+	}
+	at := Somewhere
+	switch {
+	case have[Impaired] && !have[Sent]: // nothing tells whose impairment that was
+		l = slices.DeleteFunc(slices.Clone(l), func(s *seen) bool { return s.Place == Impaired })
+	}
+	switch {
+	case have[best]:
+		at, whole = best, true
+	case !have[Somewhere]:
+		at = Sent + Received - best
+	}
+	for _, s := range l {
+		switch {
+		case s.Place == Impaired: // of a sender that lost it: an answer all the same
+		case s.Place != at || at == Somewhere && again(out, s):
+			continue
+		}
+		out = append(out, s)
+	}
+	return out, whole
+}
+
+// again reports whether a packet was seen a moment ago on another interface, as with tcpdump -i any.
+func again(l []*seen, s *seen) bool {
+	const moment = 10_000_000 // ns
+	for i := len(l) - 1; i >= 0 && s.Time-l[i].Time < moment; i-- {
+		if l[i].Iface != s.Iface && bytes.Equal(l[i].v.Net, s.v.Net) && bytes.Equal(l[i].v.IB, s.v.IB) {
+			return true
+		}
+	}
+	return false
+}
+
+// pair finds the flows that are the two directions of a connection: packets name only the queue pair that they go to. Of the flows back
+// it is the one whose answers fit the requests best, in both directions, where no other flow can be meant; or the only one there is.
+func (r *recording) pair() {
+	type addrs struct{ a, b netip.Addr }
+	by := map[addrs][]*flow{}
+	for _, f := range r.flows {
+		if f.key.service == bth.RC {
+			k := addrs{f.key.src, f.key.dst}
+			by[k] = append(by[k], f)
+		}
+	}
+	can := map[*flow][]*flow{} // those that fit best
+	for _, f := range r.flows {
+		if f.key.service != bth.RC {
+			continue
+		}
+		there, back := by[addrs{f.key.src, f.key.dst}], by[addrs{f.key.dst, f.key.src}]
+		switch top := 0; {
+		case len(there) == 1 && len(back) == 1 && back[0] != f:
+			can[f] = back
+		case len(there) > maxFlows || len(back) > maxFlows:
+			f.ambiguous = true
+		default:
+			for _, g := range back {
+				n := 0
+				if g != f {
+					n = fits(f, g) + fits(g, f)
+				}
+				if n > top {
+					top, can[f] = n, nil
+				}
+				if n > 0 && n == top {
+					can[f] = append(can[f], g)
+				}
+			}
+		}
+	}
+	for more := true; more; {
+		more = false
+		only := map[*flow]int{} // how many can be of no other
+		for _, l := range can {
+			if len(l) == 1 {
+				only[l[0]]++
+			}
+		}
+		for f, l := range can {
+			if len(l) != 1 || only[l[0]] != 1 || !slices.Contains(can[l[0]], f) {
+				continue
+			}
+			g := l[0]
+			f.peer, g.peer, more = g, f, true
+			delete(can, f)
+			delete(can, g)
+			for o, l := range can {
+				can[o] = slices.DeleteFunc(slices.Clone(l), func(x *flow) bool { return x == f || x == g })
+			}
+			break
+		}
+	}
+	for f, l := range can {
+		f.ambiguous = f.ambiguous || len(l) > 0
+	}
+}
+
+// fits counts the answers of g that are to requests of f: the last thing that was sent with their PSN is of their kind.
+func fits(f, g *flow) (n int) {
+	kinds := map[bth.PSN]bth.Flags{}
+	i := 0
+	for _, a := range g.answers {
+		for ; i < len(f.requests) && f.requests[i].at < a.at; i++ {
+			q := f.requests[i]
+			kinds[q.psn] = q.v.Info.Flags&(bth.Read|bth.Atomic) | bth.Request
+		}
+		k, ok := kinds[a.psn]
+		switch {
+		case a.op.Operation() == bth.Acknowledge, a.has(bth.Middle), a.has(bth.Read) && a.has(bth.End):
+		case a.has(bth.Read):
+			ok = ok && k&bth.Read != 0
+		case a.has(bth.Atomic):
+			ok = ok && k&bth.Atomic != 0
+		}
+		if ok {
+			n++
+		}
+	}
+	return n
+}

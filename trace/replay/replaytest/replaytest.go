@@ -1,0 +1,35 @@
+package replaytest
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/softnic/softnic/trace/replay"
+)
+
+// Capture replays a capture file, and fails the test for every answer that is different, or if there was nothing that could be
+// compared: a capture in which all is unknown tests nothing. It returns what came of it.
+func Capture(t testing.TB, file string, o replay.Options) *replay.Result {
+	t.Helper()
+	r, err := replay.File(file, o)
+	if err != nil {
+		t.Fatal(err)
+		return nil
+	}
+	compared, deaf := 0, true
+	for _, c := range r.Conversations {
+		compared += c.Same + c.Declared + c.Different
+		deaf = deaf && c.Service != "RC"
+		for _, f := range c.Findings {
+			if f.Verdict == replay.Different {
+				t.Errorf("%s: %s to QP 0x%x of %s: %v", file, c.Service, c.QPN, c.Responder, f)
+			}
+		}
+	}
+	if compared == 0 && !deaf {
+		var b strings.Builder
+		r.Print(&b, true)
+		t.Errorf("%s: no answer could be compared:\n%s", file, &b)
+	}
+	return r
+}

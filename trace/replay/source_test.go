@@ -1,0 +1,81 @@
+package replay
+
+import (
+	"bytes"
+	"encoding/binary"
+	"testing"
+)
+
+// pcap makes a capture of a link type, each packet behind the header given. gopacket's writer and reader are not taken for it: the
+// format is 24 bytes, and 16 for each packet.
+func pcap(link uint32, magic uint32, l list, head func(i int) []byte) []byte {
+	le := binary.LittleEndian
+	b := le.AppendUint32(nil, magic)
+	b = le.AppendUint16(b, 2)
+	b = le.AppendUint16(b, 4)
+	b = append(b, make([]byte, 8)...)
+	b = le.AppendUint32(b, 65535)
+	b = le.AppendUint32(b, link)
+	for i, p := range l {
+		h := head(i)
+		b = le.AppendUint32(b, uint32(p.Time/1e9))
+		b = le.AppendUint32(b, uint32(p.Time%1e9/1e3))
+		b = le.AppendUint32(b, uint32(len(h)+len(p.Data)))
+		b = le.AppendUint32(b, uint32(len(h)+len(p.Data)))
+		b = append(append(b, h...), p.Data...)
+	}
+	return b
+}
+
+// Captures of every link type that has IP in it. With "any" each packet is there twice, once for each interface.
+func TestLinkTypes(t *testing.T) {
+	const micros = 0xA1B2C3D4
+	eth := append(make([]byte, 12), 8, 0)
+	sll := append(make([]byte, 14), 8, 0)
+	var twice list
+	for _, p := range everything1().l {
+		twice = append(twice, p, p)
+	}
+	for _, c := range []struct {
+		name string
+		link uint32
+		l    list
+		head func(i int) []byte
+		same int
+	}{
+		{"Ethernet", 1, everything1().l, func(int) []byte { return eth }, 11},
+		{"raw", 101, everything1().l, func(int) []byte { return nil }, 11},
+		{"raw of BSD", 12, everything1().l, func(int) []byte { return nil }, 11},
+		{"SLL", 113, twice, func(int) []byte { return sll }, 11},
+		{"SLL2", 276, twice, func(i int) []byte { return append([]byte{8, 0, 0, 0, 0, 0, 0, byte(i % 2)}, make([]byte, 12)...) }, 11},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			src, err := NewSource(bytes.NewReader(pcap(c.link, micros, c.l, c.head)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			r, err := Run(src, Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			same(t, r, c.same)
+		})
+	}
+	// Cut off in the middle of a packet: an error, with the packet before it.
+	b := pcap(101, micros, everything1().l, func(int) []byte { return nil })
+	src, err := NewSource(bytes.NewReader(b[:len(b)-1]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Run(src, Options{}); err == nil {
+		t.Error("a capture that is cut off is taken")
+	}
+}
+
+func TestIsCapture(t *testing.T) {
+	for b, want := range map[string]bool{"\xd4\xc3\xb2\xa1": true, "\xa1\xb2\x3c\x4d....": true, "\x0a\x0d\x0d\x0a": true, "\x0a\x0d\x0d": false, "": false, "# Case 9": false, "\n\nnic": false} {
+		if IsCapture([]byte(b)) != want {
+			t.Errorf("%q", b)
+		}
+	}
+}
