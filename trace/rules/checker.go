@@ -128,6 +128,7 @@ type Checker struct {
 	records int // room left for remembered packets, over all flows
 	stamps  [maxIfaces]stamp
 	steps   uint64 // how often time has gone back
+	seen    Seen   // of the packet under judgement
 }
 
 // New returns a checker.
@@ -154,15 +155,28 @@ func New(o Options) *Checker {
 
 // Add judges the next packet, in order of time. Of packets with the same time
 // those received come first: what a host sends may follow from them.
-func (c *Checker) Add(p *Packet) {
-	c.p = p
-	defer func() { c.p = nil }()
+func (c *Checker) Add(p *Packet) Seen {
+	c.p, c.seen = p, Seen{Latency: -1}
+	c.judge(p)
+	c.p = nil
+	return c.seen
+}
+
+// Connect tells of a connection that is made now. Queue pairs that it names have nothing to do any more with what they did before.
+func (c *Checker) Connect(n Connection) {
+	c.learnConnection(&n)
+	c.restart(n.A.Addr, n.A.QPN)
+}
+
+func (c *Checker) judge(p *Packet) {
 	v := p.View
 	c.stamp(p)
 	if v == nil || !c.wellFormed(p) {
 		return
 	}
+	c.seen.Read = true
 	if !c.goodICRC(p) {
+		c.seen.WrongICRC = true
 		return
 	}
 	c.pad(v)
@@ -186,6 +200,8 @@ func (c *Checker) Add(p *Packet) {
 		f.steps, f.req.stepped = c.steps, true
 	}
 	sent, arrived := c.sighting(f, p)
+	c.seen.Sent, c.seen.Arrived = sent, arrived
+	defer c.look(f)
 	if v.Info.Has(bth.Response) {
 		c.response(f, sent, arrived)
 		return

@@ -10,6 +10,7 @@ type knows struct {
 	tries      int     // rounds since
 	reason     reason  // why it may go back
 	reasons    int     // how often
+	cause      reason  // why it has gone back
 	nakAt      int64   // when the last of these came
 	tied       bool    // the ACK timer may have run out just then
 	stepped    bool    // the clock was set back

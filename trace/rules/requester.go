@@ -40,6 +40,9 @@ func (c *Checker) request(f *flow) {
 	default:
 		c.keep(GBNSender)
 	}
+	if psn.Before(h.max) && f.key.service != bth.UC {
+		c.again(h)
+	}
 	c.rnrWait(f, psn, again)
 	old := h.find(psn)
 	if r := h.findRead(psn); psn.Before(h.max) && r != nil && v.BTH().Opcode().Operation() == bth.ReadRequest && !r.atomic && !r.empty {

@@ -54,6 +54,7 @@ func (c *Checker) response(f *flow, sent, arrived bool) {
 		return
 	}
 	if good {
+		c.latency(&f.peer.req, v.BTH().PSN())
 		c.learn(f)
 	} else {
 		f.peer.req.excuse, f.peer.req.doubt = true, true

@@ -18,6 +18,7 @@ type sent struct {
 	seen   uint16 // times it was sent
 	got    uint16 // times it arrived
 	rnr    uint16 // RNR NAKs for it
+	timed  bool   // it was answered
 }
 
 // What message is open behind a packet.

@@ -30,6 +30,7 @@ func (c *Checker) round(f *flow, psn bth.PSN) {
 	if f.peer == nil || !h.sure {
 		c.unknown(GBNSender, whyUnpaired)
 		c.unknown(AckTimeout, whyUnpaired)
+		h.cause = noReason
 		return
 	}
 	// The requester's own host sees each answer that it gets.
@@ -68,6 +69,7 @@ func (c *Checker) takeReason(h *half) reason {
 	if h.rnrOn {
 		w = reasonRNR
 	}
+	h.cause = w
 	if h.reasons--; h.reasons <= 0 {
 		h.reason, h.reasons = noReason, 0
 	}
