@@ -2,6 +2,7 @@ package trace
 
 import (
 	"encoding/binary"
+	"net/netip"
 	"slices"
 
 	"github.com/softnic/softnic/wire"
@@ -155,4 +156,16 @@ func (f *Frame) View(v *wire.View) wire.Fault {
 	ip, udp := wire.ChecksumsOK(b[:n], b[n:n+size])
 	f.BadIP, f.BadUDP = !ip, !udp
 	return wire.ParseSplit(b[:n], b[n:n+size], true, v)
+}
+
+// Addrs returns the addresses of a packet whose Kind is RoCE; false if it is too short.
+func (f *Frame) Addrs() (src, dst netip.Addr, ok bool) {
+	b := f.IP
+	switch {
+	case len(b) >= ipLen4 && b[0]>>4 == 4:
+		return netip.AddrFrom4([4]byte(b[12:16])), netip.AddrFrom4([4]byte(b[16:20])), true
+	case len(b) >= ipLen6 && b[0]>>4 == 6:
+		return netip.AddrFrom16([16]byte(b[8:24])), netip.AddrFrom16([16]byte(b[24:40])), true
+	}
+	return src, dst, false
 }

@@ -6,13 +6,14 @@
 //	softnic pingpong   the peer of the stock ibv_rc_pingpong and ibv_ud_pingpong
 //	softnic dev|link|statistic|resource show
 //	                   what a daemon is and has done, as iproute2's rdma shows it
+//	softnic trace      a capture of RoCE traffic judged by the rules of the transports
 //
 // Each subcommand is one file here, which wires flags to packages and has no
 // logic of its own: package nic opens a NIC from flags, pingpong, demo and exec are those
-// commands, show prints; control (below the module's root) is how a daemon is asked.
+// commands, judge is trace, show prints; control (below the module's root) is how a daemon is asked.
 //
 // Errors are one line on stderr that says what to do. The exit code is 1, or 2 for a
-// mistake in the command line; with exec it is that of the program, and 126 or 127 where that cannot be run or found.
+// mistake in the command line; with trace 1 is a broken rule, and 2 also a file that cannot be read; with exec it is that of the program, and 126 or 127 where that cannot be run or found.
 package main
 
 import (
@@ -24,6 +25,7 @@ import (
 
 	"github.com/softnic/softnic/cmd/softnic/exec"
 	"github.com/softnic/softnic/cmd/softnic/nic"
+	"github.com/softnic/softnic/trace/report"
 )
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
@@ -49,6 +51,10 @@ func run(args []string, stdout, stderr io.Writer) int {
 	fmt.Fprintf(stderr, "softnic: %s\n", text)
 	var usage *nic.UsageError
 	if errors.As(err, &usage) {
+		return exitUsage
+	}
+	var file *report.FileError
+	if errors.As(err, &file) {
 		return exitUsage
 	}
 	var program *exec.Error
