@@ -56,7 +56,7 @@ var mayImport = map[string][]string{
 	"device":    {"transport", "link", "wire", "stats", "clock"},
 	"control":   {"device", "link", "stats", "wire"},
 	"uverbs":    {"uverbs", "device", "transport"},
-	"cmd":       {"cmd", "control", "uverbs", "device", "link", "tap", "transport", "wire", "stats", "clock"},
+	"cmd":       {"cmd", "control", "uverbs", "device", "link", "tap", "transport", "trace", "wire", "stats", "clock"},
 	"interop":   nil, // tests and their tools use everything
 }
 
@@ -68,6 +68,7 @@ var external = map[string][]string{
 	"github.com/vishvananda/netlink":  {"tap", "interop"},
 	"github.com/spf13/cobra":          {"cmd"},
 	"github.com/google/go-cmp":        {"interop"},
+	"gonum.org/v1/plot":               {"trace/picture"},
 	"github.com/prometheus/client_go": {"stats/prom"},
 }
 

@@ -76,6 +76,7 @@ type analysis struct {
 	started       bool
 	first, last   int64
 	view          wire.View
+	packet        rules.Packet
 
 	rows    map[key]*row
 	latest  *row
@@ -91,6 +92,26 @@ type input struct {
 	done  bool
 	ids   []int   // number of each interface over all files
 	place []place // of each interface
+	nic   []int   // its NIC, where it is softnic's
+	nics  []nic
+}
+
+// nic is one of softnic's in a file, by the names of its interfaces.
+type nic struct {
+	name string
+	live bool // a packet of its own was seen that passed or was dropped
+}
+
+// nicOf is the number of the NIC that an interface belongs to.
+func (f *input) nicOf(name string) int {
+	name = name[:strings.LastIndexByte(name, '/')+1]
+	for i := range f.nics {
+		if f.nics[i].name == name {
+			return i
+		}
+	}
+	f.nics = append(f.nics, nic{name: name})
+	return len(f.nics) - 1
 }
 
 // maxRows bounds the tables.
@@ -146,7 +167,9 @@ func (a *analysis) take(f *input) {
 	a.p.Total++
 	for i := len(f.ids); i <= p.Iface; i++ {
 		f.ids = append(f.ids, a.nextIface)
-		f.place = append(f.place, placeOf(&f.r.Interfaces()[i]))
+		x := &f.r.Interfaces()[i]
+		f.place = append(f.place, placeOf(x))
+		f.nic = append(f.nic, f.nicOf(x.Name))
 		a.nextIface++
 	}
 	var frame trace.Frame
@@ -178,14 +201,24 @@ func (a *analysis) take(f *input) {
 	if at := f.place[p.Iface]; at != elsewhere {
 		late = p.Flags&3 == trace.FlagOutbound
 		q.Flags |= uint32(at) << placeShift
+		n := &f.nics[f.nic[p.Iface]]
+		if at != atImpaired {
+			n.live = true
+		} else if !n.live {
+			q.Flags |= apart
+		}
 	} else if len(a.o.Hosts) > 0 && frame.Kind == trace.RoCE {
 		late = a.sentHere(&frame)
 	}
 	a.window.Put(&q, &frame, late)
 }
 
-// placeShift is where the place stands in the flags of a packet in the window.
-const placeShift = 8
+// The flags of a packet in the window: where the place stands, and that of its NIC nothing is captured but what was
+// lost on purpose: it does not tell where the others were seen.
+const (
+	placeShift = 8
+	apart      = 1 << 16
+)
 
 func (a *analysis) sentHere(f *trace.Frame) bool {
 	src, dst, ok := f.Addrs()
@@ -213,9 +246,10 @@ func (a *analysis) judge(h *trace.Held) {
 	a.started = true
 	v := &a.view
 	fault := h.View(v)
-	p := rules.Packet{Number: h.Number, Time: h.Time, Iface: h.Iface, Fault: fault, Cut: h.Cut, View: v}
+	a.packet = rules.Packet{Number: h.Number, Time: h.Time, Iface: h.Iface, Fault: fault, Cut: h.Cut, View: v}
+	p := &a.packet
 	var o origin
-	if at := place(h.Flags >> placeShift); at != elsewhere {
+	if at := place(h.Flags >> placeShift & 0xFF); at != elsewhere {
 		o = originOf(at, h.Flags, h.Comment)
 		p.Dir, p.Fate, p.Round = o.dir, o.fate, o.round
 		if fault == wire.OK {
@@ -227,11 +261,34 @@ func (a *analysis) judge(h *trace.Held) {
 	if a.careful == nil && a.o.Rules.Capture == rules.Auto && p.Dir != rules.Unknown {
 		p.Dir = rules.Unknown // the capture did not say at its beginning that it has directions
 	}
-	if a.careful != nil {
-		a.careful.Add(&p)
+	if h.Flags&apart != 0 {
+		a.aside(p)
+		return
 	}
-	seen := a.main.Add(&p)
-	a.tally(h, &p, &seen, o.cause)
+	if a.careful != nil {
+		a.careful.Add(p)
+	}
+	seen := a.main.Add(p)
+	a.tally(h, p, &seen, o.cause)
+}
+
+// aside counts a packet that was lost on purpose where nothing else is captured.
+func (a *analysis) aside(p *rules.Packet) {
+	v := p.View
+	a.p.TwiceSeen++
+	if p.Fault != wire.Impaired || len(v.IB) < bth.Len {
+		return
+	}
+	r := a.row(key{v.Src(), v.Dst(), v.BTH().DestQP(), serviceOf(v.BTH().Opcode())}, p.Time, false)
+	if r == nil {
+		return
+	}
+	if p.Fate == rules.Lost {
+		r.lost++
+		a.dot(r, p, MarkLost)
+	} else {
+		r.held++
+	}
 }
 
 // begin makes the checkers, when the first RoCE packet is there.
@@ -288,10 +345,7 @@ func (a *analysis) tally(h *trace.Held, p *rules.Packet, s *rules.Seen, cause ru
 		return
 	}
 	b := v.BTH()
-	k := key{v.Src(), v.Dst(), b.DestQP(), b.Opcode().Service()}
-	if k.service == bth.Vendor {
-		k.service = bth.RC
-	}
+	k := key{v.Src(), v.Dst(), b.DestQP(), serviceOf(b.Opcode())}
 	r := a.row(k, h.Time, s.WrongICRC)
 	if r == nil {
 		return
@@ -330,6 +384,14 @@ func (a *analysis) tally(h *trace.Held, p *rules.Packet, s *rules.Seen, cause ru
 	if gone := p.Fate == rules.Lost || p.Fate == rules.Dropped; sent || gone {
 		a.dot(r, p, markOf(v, s.Cause, gone))
 	}
+}
+
+// serviceOf is the service that a packet is counted with: masked atomics are of RC.
+func serviceOf(o bth.Opcode) bth.Service {
+	if o.Service() == bth.Vendor {
+		return bth.RC
+	}
+	return o.Service()
 }
 
 // row returns the row of a key; nil if there is none, and none is made for known only or for want of room.

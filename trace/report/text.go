@@ -109,6 +109,15 @@ func span(ns int64) string {
 	return d.String()
 }
 
+// short is a time in three digits: quantiles are not known better.
+func short(ns int64) string {
+	d, unit := time.Duration(ns), time.Duration(1)
+	for d/unit >= 1000 {
+		unit *= 10
+	}
+	return d.Round(unit).String()
+}
+
 // String is "10.0.0.1 QP 0x11".
 func (e End) String() string {
 	if e.QPN == nil {
@@ -168,7 +177,7 @@ func (d *Direction) text(p *printer) {
 		p.line("    %s", strings.Join(l, "; "))
 	}
 	if t := d.Latency; t != nil {
-		p.line("    request to answer: min %s, median %s, p99 %s, max %s (%d)", span(t.Min), span(t.Median), span(t.P99), span(t.Max), t.Count)
+		p.line("    request to answer: min %s, median %s, p99 %s, max %s (%d)", short(t.Min), short(t.Median), short(t.P99), short(t.Max), t.Count)
 	}
 }
 
