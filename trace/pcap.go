@@ -48,7 +48,7 @@ func (r *Reader) pcapHeader(magic []byte) *Error {
 		return &Error{Text: fmt.Sprintf("pcap version %d, and only 2 is known", v)}
 	}
 	r.format = "pcap, " + unit + ", " + end
-	r.ifaces = []Interface{{Link: LinkType(r.order.Uint16(h[20:])), Snaplen: r.order.Uint32(h[16:])}}
+	r.ifaces = []Interface{{Link: LinkType(r.order.Uint32(h[20:])), Snaplen: r.order.Uint32(h[16:])}}
 	r.next = r.nextPcap
 	if err := r.s.skip(pcapHeadLen); err != nil {
 		return r.s.why(err, "cut off")
