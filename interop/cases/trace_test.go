@@ -185,6 +185,13 @@ func TestTraceOfLossyNetwork(t *testing.T) {
 func counts(t *testing.T, tp *tape, x *report.Report) {
 	t.Helper()
 	want := map[netip.Addr]*report.Direction{peer4: {}, nic4: {}}
+	for h := range 2 {
+		// If the first packet of a NIC is lost on purpose, the report cannot know yet that the others are captured there too.
+		if l := tp.sorted(h); l[0].fate == rules.Lost {
+			t.Logf("the first packet at host %d is lost: no comparison", h)
+			return
+		}
+	}
 	for _, p := range tp.all {
 		var v wire.View
 		if wire.ParseIP(p.bytes, &v) != wire.OK {

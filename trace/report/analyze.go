@@ -262,7 +262,7 @@ func (a *analysis) judge(h *trace.Held) {
 		p.Dir = rules.Unknown // the capture did not say at its beginning that it has directions
 	}
 	if h.Flags&apart != 0 {
-		a.aside(p)
+		a.aside(p, o.cause)
 		return
 	}
 	if a.careful != nil {
@@ -273,9 +273,8 @@ func (a *analysis) judge(h *trace.Held) {
 }
 
 // aside counts a packet that was lost on purpose where nothing else is captured.
-func (a *analysis) aside(p *rules.Packet) {
+func (a *analysis) aside(p *rules.Packet, cause rules.Cause) {
 	v := p.View
-	a.p.TwiceSeen++
 	if p.Fault != wire.Impaired || len(v.IB) < bth.Len {
 		return
 	}
@@ -283,11 +282,13 @@ func (a *analysis) aside(p *rules.Packet) {
 	if r == nil {
 		return
 	}
+	sent := p.Dir == rules.Tx && p.Fate == rules.Lost // the others are seen elsewhere, or later
+	if !sent {
+		a.p.TwiceSeen++
+	}
+	r.add(p, &rules.Seen{Latency: -1}, cause, sent, false)
 	if p.Fate == rules.Lost {
-		r.lost++
 		a.dot(r, p, MarkLost)
-	} else {
-		r.held++
 	}
 }
 

@@ -129,6 +129,9 @@ func (c *Checker) guess(f *flow, psn bth.PSN) {
 	if k < packets(r.length, 4096) || k > packets(r.length, 256) {
 		return // sent again, or something is missing
 	}
+	if k > 1 && (c.p.Dir != Tx || !c.whole()) {
+		return // perhaps less, and other requests are missing
+	}
 	r.n, h.fuzzy = k, false
 	h.next = psn
 	if psn.After(h.max) {
