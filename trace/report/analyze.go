@@ -99,7 +99,8 @@ type input struct {
 // nic is one of softnic's in a file, by the names of its interfaces.
 type nic struct {
 	name string
-	live bool // a packet of its own was seen that passed or was dropped
+	live bool // a packet of its own was seen that was not lost on purpose; or it is the first, of whom the file is
+	left bool // before that, some were left out of judgement
 }
 
 // nicOf is the number of the NIC that an interface belongs to.
@@ -110,7 +111,7 @@ func (f *input) nicOf(name string) int {
 			return i
 		}
 	}
-	f.nics = append(f.nics, nic{name: name})
+	f.nics = append(f.nics, nic{name: name, live: name == ""})
 	return len(f.nics) - 1
 }
 
@@ -205,6 +206,7 @@ func (a *analysis) take(f *input) {
 		if at != atImpaired {
 			n.live = true
 		} else if !n.live {
+			n.left = true
 			q.Flags |= apart
 		}
 	} else if len(a.o.Hosts) > 0 && frame.Kind == trace.RoCE {

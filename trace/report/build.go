@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/softnic/softnic/trace/rules"
@@ -86,6 +87,14 @@ func (a *analysis) completeness(c *Capture) *rules.Checker {
 				continue
 			}
 			return a.careful
+		}
+	}
+	for _, f := range a.files {
+		for _, n := range f.nics {
+			if n.live && n.left {
+				c.Why = fmt.Sprintf("the first packets of %s were lost on purpose, before it was known that all of its packets are there", strings.TrimSuffix(n.name, "/"))
+				return a.careful
+			}
 		}
 	}
 	if c.Lost > 0 {
