@@ -15,7 +15,9 @@ import (
 	"github.com/softnic/softnic/link/capture"
 	"github.com/softnic/softnic/trace/report"
 	"github.com/softnic/softnic/trace/rules"
+	"github.com/softnic/softnic/transport"
 	"github.com/softnic/softnic/wire"
+	"github.com/softnic/softnic/wire/bth"
 )
 
 // write makes a capture file of what the ports of hosts captured, as softnic writes it. A packet of the
@@ -192,7 +194,8 @@ func counts(t *testing.T, tp *tape, x *report.Report) {
 			return
 		}
 	}
-	for _, p := range tp.all {
+	highest := map[netip.Addr]bth.PSN{}
+	for _, p := range tp.sorted(0, 1) {
 		var v wire.View
 		if wire.ParseIP(p.bytes, &v) != wire.OK {
 			continue
@@ -206,8 +209,20 @@ func counts(t *testing.T, tp *tape, x *report.Report) {
 		}
 		d.Packets++
 		d.Bytes += uint64(len(v.Payload))
-		if p.round == 0 {
-			continue // meant to be sent again, and was never sent before
+		if v.Info.Has(bth.Response) {
+			continue
+		}
+		psn := v.BTH().PSN()
+		end := psn.Next()
+		if e := v.Header(bth.HRETH); e != nil && v.BTH().Opcode().Operation() == bth.ReadRequest {
+			end = psn.Add(max(1, transport.Packets(uint64(bth.RETH(e).Length()), 256)))
+		}
+		last, seen := highest[v.Src()]
+		if !seen || end.After(last) {
+			highest[v.Src()] = end
+		}
+		if !seen || !psn.Before(last) {
+			continue // perhaps meant to be sent again, but it was never sent before
 		}
 		switch p.cause {
 		case wire.RetryTimeout:
