@@ -107,6 +107,7 @@ func (c *Checker) msnForward(f *flow, m uint32) bool {
 		c.unknown(MSN, whyUnruly)
 	case back:
 		c.broken(MSN, "MSN %d after %d", m, a.last)
+		a.last = m // the next goes by it: a fault is told once
 		return false
 	}
 	a.started, a.last = true, m
@@ -145,7 +146,7 @@ func (c *Checker) msnCount(f *flow, psn bth.PSN, r *read, nak bool, m uint32) {
 	a.low = max(a.low, dm-int32(most-a.ends))
 	a.high = min(a.high, dm-int32(least-a.ends))
 	if a.low > a.high {
-		a.counting = false
+		a.counting, a.started = false, false // what follows is not held against this one
 		if !c.wholeFlow(f.peer) {
 			c.unknown(MSN, whyIncomplete) // it may count messages that are not in the capture
 			return
