@@ -23,6 +23,8 @@ import (
 	"os"
 	"strings"
 
+	"github.com/spf13/cobra"
+
 	"github.com/softnic/softnic/cmd/softnic/exec"
 	"github.com/softnic/softnic/cmd/softnic/nic"
 	"github.com/softnic/softnic/trace/report"
@@ -39,7 +41,10 @@ const (
 
 // run runs a command line and returns the exit code.
 func run(args []string, stdout, stderr io.Writer) int {
-	root := newRoot()
+	return runRoot(newRoot(), args, stdout, stderr)
+}
+
+func runRoot(root *cobra.Command, args []string, stdout, stderr io.Writer) int {
 	root.SetArgs(append([]string{}, args...)) // nil would be those of the process
 	root.SetOut(stdout)
 	root.SetErr(stderr)
