@@ -34,6 +34,7 @@ The exit code is 0 if no rule is broken, 1 if one is, 2 if a file cannot be read
 	fs.StringVar(&f.QP, "qp", "", "only conversations of queue pair `QPN` in tables and picture; the verdicts are on all")
 	fs.StringVar(&f.Peer, "peer", "", "only conversations with address `ADDR` in tables and picture; the verdicts are on all")
 	fs.StringVar(&f.Picture, "picture", "", "draw the busiest conversation, PSN over time, to `FILE`.svg or .png")
+	fs.StringVar(&f.PictureTime, "picture-time", "", "draw only the time `FROM-TO` since the first packet, as 980ms-1.2s or 5s-")
 	fs.IntSliceVar(&f.Ports, "port", nil, "UDP port `N` carries RoCE, beside 4791 (repeatable)")
 	fs.StringArrayVar(&f.Hosts, "host", nil, "the capture was made at the host with address `ADDR` (repeatable)")
 	fs.StringVar(&f.Capture, "capture", "", "whether the capture has all packets: `WHICH` is complete or incomplete (default as it tells itself)")

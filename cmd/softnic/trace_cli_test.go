@@ -192,7 +192,8 @@ func TestTraceErrors(t *testing.T) {
 		{"other.pcap", "softnic: other.pcap: no RoCE packets: 2 packets; RoCE goes to UDP port 4791 (--port for others)", false},
 		{"usb.pcap", "softnic: usb.pcap: no RoCE packets: 43 packets, 43 of a link type that cannot be read (link type 220); capture on an Ethernet or IP interface", false},
 		{"v1.pcap", "softnic: v1.pcap: no RoCE packets: 1 packets, 1 of RoCEv1, which is not judged; only RoCEv2 is judged", false},
-		{"--picture x.svg --qp 5 plain.pcap", "softnic: x.svg: no picture: no conversation with PSNs in order (RC, UC, XRC) is in the tables; see --qp and --peer", true},
+		{"--picture x.svg --qp 5 plain.pcap", "softnic: x.svg: no picture: no conversation with PSNs in order (RC, UC, XRC) is in the tables; see --qp, --peer and --picture-time", true},
+		{"--picture x.svg --picture-time 5s- plain.pcap", "softnic: x.svg: no picture: ", true},
 	} {
 		code, out, errs := softnic(append([]string{"trace"}, strings.Fields(c.args)...)...)
 		checkError(t, code, exitUsage, errs, c.want)
@@ -228,6 +229,9 @@ func TestTraceErrors(t *testing.T) {
 		{"--connect 10.0.0/1=10.0.0.2/3 x", "10.0.0: not an IP address"},
 		{"--cnp pair x", "--cnp pair: not port:TIME, dest:TIME, pair:TIME or qp:TIME, as pair:50us"},
 		{"--cnp all:5us x", "--cnp all:5us: not port:TIME"},
+		{"--picture x.svg --picture-time 5 y", "--picture-time 5: not FROM-TO, as 980ms-1.2s or 5s-"},
+		{"--picture x.svg --picture-time 5s-4s y", "not FROM-TO"},
+		{"--picture x.svg --picture-time 5s-x y", "not FROM-TO"},
 		{"--picture x.gif y", "--picture x.gif: the name must end in .svg or .png"},
 		{"--picture x.svg y z", "--picture is of one capture: give one file, or --merge"},
 	} {
@@ -331,7 +335,7 @@ func TestTracePicture(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, s := range []string{"request, first time", "READ response", ">ACK<", "request, sent again", "RNR NAK", ">NAK<", "lost on purpose", "time since the first packet (ms)", "PSN, relative to the first (0x000064)", "10.0.0.1 QP 0xa"} {
+	for _, s := range []string{"request, first time", "READ response", ">ACK<", "request, sent again", "RNR NAK", ">NAK<", "lost on purpose", "time since the first packet of the capture (ms)", "PSN, relative to the first shown (0x000064)", "10.0.0.1 QP 0xa"} {
 		if !strings.Contains(string(svg), s) {
 			t.Errorf("no %q in the picture", s)
 		}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/netip"
 	"strings"
+	"time"
 
 	"github.com/softnic/softnic/trace"
 	"github.com/softnic/softnic/trace/rules"
@@ -22,6 +23,8 @@ type Options struct {
 	QPN     *uint32      // only conversations with this queue pair are in the tables and the picture
 	Peer    netip.Addr   // only conversations with this address are in the tables and the picture
 	Picture bool         // collect what a picture needs
+	// PictureFrom and PictureTo are the time that a picture shows, since the first RoCE packet; PictureTo 0 is the end.
+	PictureFrom, PictureTo time.Duration
 }
 
 // Input is a capture.
@@ -72,7 +75,6 @@ type analysis struct {
 	number        uint64
 	nextIface     int
 	p             Packets
-	span          Span
 	started       bool
 	first, last   int64
 	view          wire.View
@@ -385,7 +387,7 @@ func (a *analysis) tally(h *trace.Held, p *rules.Packet, s *rules.Seen, cause ru
 	}
 	r.add(p, s, s.Cause, sent, arrived)
 	if gone := p.Fate == rules.Lost || p.Fate == rules.Dropped; sent || gone {
-		a.dot(r, p, markOf(v, s.Cause, gone))
+		a.dot(r, p, markOf(v, s.Cause, p.Fate))
 	}
 }
 

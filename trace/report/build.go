@@ -162,7 +162,7 @@ func (a *analysis) conversations(r *Report) {
 		}
 		r.Conversations = append(r.Conversations, c)
 		if r.picture == nil && a.o.Picture {
-			r.picture = picture(&c, j.ab, j.ba)
+			r.picture = picture(r.Span.First, &c, j.ab, j.ba)
 		}
 	}
 }

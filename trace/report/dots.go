@@ -7,14 +7,15 @@ type Mark uint8
 
 // The marks.
 const (
-	MarkFirst Mark = iota // a request, for the first time
-	MarkAck               // an ACK
-	MarkData              // a READ response or atomic ACK
-	MarkAgain             // a request, sent again
-	MarkNak               // a NAK
-	MarkRNR               // an RNR NAK
-	MarkLost              // a packet that was lost on purpose, dropped by its receiver, or has a wrong ICRC
-	Marks                 // number of marks
+	MarkFirst   Mark = iota // a request, for the first time
+	MarkAck                 // an ACK
+	MarkData                // a READ response or atomic ACK
+	MarkAgain               // a request, sent again
+	MarkNak                 // a NAK
+	MarkRNR                 // an RNR NAK
+	MarkDropped             // a packet that its receiver did not take
+	MarkLost                // a packet that was lost on purpose, or has a wrong ICRC
+	Marks                   // number of marks
 )
 
 // Dot is a packet in a picture.

@@ -13,7 +13,7 @@ import (
 // Picture is what a picture of a conversation shows: the packets of both directions of requests.
 type Picture struct {
 	Conversation *Conversation
-	Start        time.Time // of the conversation
+	Start        time.Time // the first RoCE packet of the capture: time 0
 	Panels       []Panel
 	Thinned      bool // common packets are left out, because there were too many
 	ThinnedRare  bool // also of those that went wrong
@@ -30,10 +30,12 @@ type Panel struct {
 const room = 2 << 20
 
 // markOf says what a packet is in a picture.
-func markOf(v *wire.View, cause rules.Cause, gone bool) Mark {
+func markOf(v *wire.View, cause rules.Cause, fate rules.Fate) Mark {
 	switch syn := syndrome(v); {
-	case gone:
+	case fate == rules.Lost:
 		return MarkLost
+	case fate == rules.Dropped:
+		return MarkDropped
 	case v.Info.Has(bth.Request) && cause != rules.NotAgain:
 		return MarkAgain
 	case v.Info.Has(bth.Request):
@@ -58,6 +60,9 @@ func syndrome(v *wire.View) bth.Syndrome {
 // dot keeps a packet for a picture. Where there is no room, the row with the fewest packets gives its own up.
 func (a *analysis) dot(r *row, p *rules.Packet, m Mark) {
 	if !a.o.Picture || r.key.service == bth.CNP || r.key.service == bth.UD {
+		return
+	}
+	if t := time.Duration(p.Time - a.first); t < a.o.PictureFrom || a.o.PictureTo > 0 && t > a.o.PictureTo {
 		return
 	}
 	d := &r.requestDots
@@ -87,8 +92,8 @@ func (a *analysis) dot(r *row, p *rules.Packet, m Mark) {
 func (r *Report) Picture() *Picture { return r.picture }
 
 // picture puts the dots of a conversation together.
-func picture(c *Conversation, ab, ba *row) *Picture {
-	p := &Picture{Conversation: c, Start: c.First}
+func picture(start time.Time, c *Conversation, ab, ba *row) *Picture {
+	p := &Picture{Conversation: c, Start: start}
 	for _, x := range []struct {
 		from, to        End
 		requests, reply *row

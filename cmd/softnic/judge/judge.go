@@ -24,7 +24,8 @@ import (
 // Flags are those of the command, as they were given.
 type Flags struct {
 	Rules, Merge, Unruly     bool
-	QP, Peer, Picture        string
+	QP, Peer                 string
+	Picture, PictureTime     string
 	Ports                    []int
 	Hosts, Connect           []string
 	Capture, CNP             string
@@ -140,7 +141,7 @@ func (f *Flags) print(r *report.Report) error {
 func draw(path string, r *report.Report) error {
 	p := r.Picture()
 	if p == nil {
-		return &report.FileError{Name: path, Err: errors.New("no picture: no conversation with PSNs in order (RC, UC, XRC) is in the tables; see --qp and --peer")}
+		return &report.FileError{Name: path, Err: errors.New("no picture: no conversation with PSNs in order (RC, UC, XRC) is in the tables; see --qp, --peer and --picture-time")}
 	}
 	file, err := os.Create(path)
 	if err != nil {
@@ -181,6 +182,11 @@ func (f *Flags) options() (o report.Options, err error) {
 		Examples: f.Examples,
 	}
 	o.Picture = f.Picture != ""
+	if f.PictureTime != "" {
+		if o.PictureFrom, o.PictureTo, err = span(f.PictureTime); err != nil {
+			return o, usage("--picture-time %s: %w", f.PictureTime, err)
+		}
+	}
 	switch f.Capture {
 	case "":
 	case "complete":
@@ -280,6 +286,26 @@ func connection(s string) (n rules.Connection, err error) {
 		}
 	}
 	return n, nil
+}
+
+// span reads FROM-TO, of which either may be left out.
+func span(s string) (from, to time.Duration, err error) {
+	a, b, ok := strings.Cut(s, "-")
+	for _, x := range []struct {
+		text string
+		d    *time.Duration
+	}{{a, &from}, {b, &to}} {
+		if x.text == "" {
+			continue
+		}
+		if *x.d, err = time.ParseDuration(x.text); err != nil {
+			ok = false
+		}
+	}
+	if !ok || to != 0 && to <= from {
+		return 0, 0, errors.New("not FROM-TO, as 980ms-1.2s or 5s-")
+	}
+	return from, to, nil
 }
 
 // pace reads MODE:TIME.
