@@ -158,6 +158,27 @@ func (f *Frame) View(v *wire.View) wire.Fault {
 	return wire.ParseSplit(b[:n], b[n:n+size], true, v)
 }
 
+// Extended is View of a packet that is Cut, with zeros in place of what is missing, in buf, which grows as it must. It
+// reports whether all headers of the opcode are there; if not v is as View leaves it.
+func (f *Frame) Extended(buf []byte, v *wire.View) (grown []byte, ok bool) {
+	if f.View(v) != wire.OK || v.IB == nil || !v.Info.Known() || len(v.IB) < v.Info.Len {
+		return buf, false
+	}
+	total := int(binary.BigEndian.Uint16(f.IP[2:]))
+	if v.V6 {
+		total = ipLen6 + int(binary.BigEndian.Uint16(f.IP[4:]))
+	}
+	buf = append(buf[:0], f.IP...)
+	buf = append(buf, make([]byte, max(0, total-len(buf)))...)
+	whole := Frame{Kind: RoCE, IP: buf}
+	var w wire.View
+	if whole.View(&w) != wire.OK {
+		return buf, false
+	}
+	*v = w
+	return buf, true
+}
+
 // Addrs returns the addresses of a packet whose Kind is RoCE; false if it is too short.
 func (f *Frame) Addrs() (src, dst netip.Addr, ok bool) {
 	b := f.IP

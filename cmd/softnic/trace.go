@@ -39,6 +39,7 @@ The exit code is 0 if no rule is broken, 1 if one is, 2 if a file cannot be read
 	fs.StringArrayVar(&f.Hosts, "host", nil, "the capture was made at the host with address `ADDR` (repeatable)")
 	fs.StringVar(&f.Capture, "capture", "", "whether the capture has all packets: `WHICH` is complete or incomplete (default as it tells itself)")
 	fs.BoolVar(&f.Unruly, "unruly", false, "the network before the place of the capture may reorder or double packets")
+	fs.BoolVar(&f.TrustCut, "trust-truncated", false, "judge packets that the capture has only the headers of, as if their ICRC were right")
 	fs.StringArrayVar(&f.Connect, "connect", nil, "the queue pairs `ADDR/QPN=ADDR/QPN` are connected (repeatable)")
 	fs.IntVar(&f.Depth, "depth", 0, "at most `N` READs and atomics unanswered were agreed; -1: none")
 	fs.IntVar(&f.Timeout, "timeout", 0, "local ACK timeout `CODE`, 4.096 µs × 2^CODE; -1: no timer")

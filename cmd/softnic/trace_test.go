@@ -154,6 +154,51 @@ func TestTracePlantedFaults(t *testing.T) {
 	}
 }
 
+// A capture of headers only is judged on demand, and then of a retransmission's payload and of the ICRC nothing is known.
+func TestTraceOfHeaders(t *testing.T) {
+	cut := func(f film) []byte {
+		file, _ := f.pcap()
+		out := slices.Clone(file[:24])
+		for file = file[24:]; len(file) > 0; {
+			n := binary.LittleEndian.Uint32(file[8:])
+			keep := min(n, 14+20+8+12+28) // the longest headers are those of an atomic
+			h := slices.Clone(file[:16])
+			binary.LittleEndian.PutUint32(h[8:], keep)
+			out = append(append(out, h...), file[16:16+keep]...)
+			file = file[16+n:]
+		}
+		return out
+	}
+	r := judgeFile(t, cut(newFilm()), known...)
+	if r.Broken > 0 || r.Packets.Cut == 0 || verdict(r, rules.Format).Unknown != r.Packets.Cut || verdict(r, rules.MSN).Kept > 0 {
+		t.Errorf("not asked for:\n%s", details(r))
+	}
+	flags := append([]string{"--trust-truncated", "--capture", "complete"}, known...)
+	r = judgeFile(t, cut(newFilm()), flags...)
+	c := r.Conversations[0]
+	if r.Broken > 0 || c.AB.Bytes != 1968 || c.BA.Bytes != 1844 || c.AB.Retransmissions.Sum() != 5 || c.AB.Cut == 0 || r.Packets.Cut != c.AB.Cut+c.BA.Cut {
+		t.Errorf("%s", details(r))
+	}
+	if v := verdict(r, rules.RetransmissionSame); v.Kept != 0 || v.Unknown != 4 {
+		t.Errorf("%+v", v)
+	}
+	for _, x := range []struct {
+		shot string
+		edit func(s *wire.Spec)
+		rule rules.ID
+	}{
+		{"ack", msn(1), rules.MSN}, {"middle", payload(252), rules.ReadResponseLength}, {"again", as(bth.SendOnlyImm), rules.RetransmissionSame},
+		{"send last", as(bth.WriteLast), rules.OpcodeSequence}, {"last ack", at(112), rules.AckMonotonic},
+	} {
+		f := newFilm()
+		i := f.find(x.shot)
+		x.edit(&f[i].spec)
+		if got, want := violations(judgeFile(t, cut(f), flags...)), fmt.Sprintf("%v:%d", x.rule, i+1); len(got) != 1 || got[0] != want {
+			t.Errorf("%s: %v, want %s", x.shot, got, want)
+		}
+	}
+}
+
 // Whatever is missing from a film, nothing in it is broken: cut at the front, without a direction, with every nth packet
 // missing. The files of softnic tell by the counts at their end that they lack packets.
 func TestTraceOfPartOfAFilm(t *testing.T) {

@@ -79,6 +79,7 @@ type analysis struct {
 	first, last   int64
 	view          wire.View
 	packet        rules.Packet
+	extended      []byte // of packets that are cut
 
 	rows    map[key]*row
 	latest  *row
@@ -249,7 +250,12 @@ func (a *analysis) judge(h *trace.Held) {
 	}
 	a.started = true
 	v := &a.view
-	fault := h.View(v)
+	var fault wire.Fault
+	if h.Cut && a.o.Rules.TrustCut {
+		a.extended, _ = h.Extended(a.extended, v)
+	} else {
+		fault = h.View(v)
+	}
 	a.packet = rules.Packet{Number: h.Number, Time: h.Time, Iface: h.Iface, Fault: fault, Cut: h.Cut, View: v}
 	p := &a.packet
 	var o origin
@@ -335,6 +341,8 @@ func (a *analysis) tally(h *trace.Held, p *rules.Packet, s *rules.Seen, cause ru
 		a.p.BadUDPSum++
 	}
 	switch {
+	case h.Cut && s.Read:
+		a.p.Cut++
 	case h.Cut:
 		a.p.Cut++
 		if len(v.IB) < bth.Len {
@@ -366,7 +374,7 @@ func (a *analysis) tally(h *trace.Held, p *rules.Packet, s *rules.Seen, cause ru
 		}
 		a.dot(r, p, MarkLost)
 		return
-	case h.Cut:
+	case h.Cut && !s.Read:
 		if r.firstSight(p, a.seed, v.IB) {
 			r.addCut(v)
 		} else {
@@ -386,6 +394,9 @@ func (a *analysis) tally(h *trace.Held, p *rules.Packet, s *rules.Seen, cause ru
 		s.Cause = cause // its sender knows
 	}
 	r.add(p, s, s.Cause, sent, arrived)
+	if h.Cut && sent {
+		r.cut++
+	}
 	if gone := p.Fate == rules.Lost || p.Fate == rules.Dropped; sent || gone {
 		a.dot(r, p, markOf(v, s.Cause, p.Fate))
 	}

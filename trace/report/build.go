@@ -17,7 +17,7 @@ var nakNames = [...]string{"sequence", "invalid-request", "remote-access", "remo
 
 // report puts together what is known.
 func (a *analysis) report() *Report {
-	r := &Report{Packets: a.p, OutOfTable: a.outside, Files: []File{}, Conversations: []Conversation{}, Rules: []Verdict{}}
+	r := &Report{Packets: a.p, OutOfTable: a.outside, Files: []File{}, Conversations: []Conversation{}, Rules: []Verdict{}, trustCut: a.o.Rules.TrustCut}
 	r.Span = Span{at(a.first), at(a.last), a.last - a.first}
 	for _, f := range a.files {
 		x := File{Name: f.name, Format: f.r.Format(), Interfaces: []Interface{}}

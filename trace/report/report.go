@@ -17,7 +17,8 @@ type Report struct {
 	Rules      []Verdict `json:"rules"`
 	Broken     uint64    `json:"broken"` // times that any rule was broken
 
-	picture *Picture
+	picture  *Picture
+	trustCut bool
 }
 
 // File is one that was read.

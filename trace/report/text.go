@@ -86,6 +86,9 @@ func (r *Report) head(p *printer) {
 		}
 	}
 	p.line("%s", s)
+	if k.Cut > 0 && !r.trustCut {
+		p.line("of truncated packets nothing is judged: --trust-truncated judges them by their headers")
+	}
 	p.line("%s to %s, %s", r.Span.First.Format("2006-01-02 15:04:05.000000"), r.Span.Last.Format("15:04:05.000000 MST"), span(r.Span.Duration))
 	what := "may lack packets"
 	if r.Capture.Complete {

@@ -242,7 +242,9 @@ func (c *Checker) resume(f *flow, r *read, psn bth.PSN) {
 func (c *Checker) resent(f *flow, s *sent) {
 	h := &f.req
 	op := c.p.View.BTH().Opcode()
-	if s.body == f.body {
+	if op == s.op && (s.cut || c.p.Cut) {
+		c.unknown(RetransmissionSame, whyCut)
+	} else if s.body == f.body {
 		c.keep(RetransmissionSame)
 	} else if c.o.Unruly && c.p.Dir != Tx {
 		c.unknown(RetransmissionSame, whyUnruly)
@@ -267,7 +269,7 @@ func (c *Checker) first(f *flow, psn bth.PSN) {
 	h, v := &f.req, c.p.View
 	fill := psn.Before(h.max) // one that was lost before the place of the capture
 	s := c.put(h, psn)
-	s.op, s.body, s.number, s.at, s.seen = v.BTH().Opcode(), f.body, c.p.Number, c.p.Time, 1
+	s.op, s.body, s.number, s.at, s.seen, s.cut = v.BTH().Opcode(), f.body, c.p.Number, c.p.Time, 1, c.p.Cut
 	c.message(f, s)
 	n := 1
 	if i := v.Info; ownAnswer(v.BTH().Opcode()) {

@@ -23,7 +23,8 @@ import (
 
 // Flags are those of the command, as they were given.
 type Flags struct {
-	Rules, Merge, Unruly     bool
+	Rules, Merge             bool
+	Unruly, TrustCut         bool
 	QP, Peer                 string
 	Picture, PictureTime     string
 	Ports                    []int
@@ -178,6 +179,7 @@ func (f *Flags) options() (o report.Options, err error) {
 	o.Rules = rules.Options{
 		Default:  rules.Attr{Depth: f.Depth, Timeout: f.Timeout, RetryCnt: f.RetryCnt},
 		Unruly:   f.Unruly,
+		TrustCut: f.TrustCut,
 		Slack:    f.Slack,
 		Examples: f.Examples,
 	}
