@@ -9,10 +9,14 @@ import (
 	_ "image/png"
 	"io"
 	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/softnic/softnic/trace/report"
+	"github.com/softnic/softnic/trace/rules"
 	"github.com/softnic/softnic/wire"
 	"github.com/softnic/softnic/wire/bth"
 )
@@ -340,4 +344,41 @@ func TestTracePicture(t *testing.T) {
 			t.Errorf("no %q in the picture", s)
 		}
 	}
+}
+
+// The manual has every rule, every flag and every name in the JSON.
+func TestTraceManual(t *testing.T) {
+	b, err := os.ReadFile(filepath.Join("..", "..", "docs", "trace.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	has := func(s string) {
+		t.Helper()
+		if !bytes.Contains(b, []byte(s)) {
+			t.Errorf("docs/trace.md does not have %s", s)
+		}
+	}
+	for _, r := range rules.Table {
+		has("| `" + r.Name + "` | ")
+	}
+	for l := range strings.Lines(newTrace().Flags().FlagUsages()) {
+		has("`" + strings.Fields(l)[0])
+	}
+	var names func(x reflect.Type)
+	names = func(x reflect.Type) {
+		switch x.Kind() {
+		case reflect.Pointer, reflect.Slice:
+			names(x.Elem())
+		case reflect.Struct:
+			for f := range x.Fields() {
+				if tag, _, _ := strings.Cut(f.Tag.Get("json"), ","); tag != "" {
+					if !regexp.MustCompile("`" + tag + "[`{\\[]").Match(b) {
+						t.Errorf("docs/trace.md does not have the field %s", tag)
+					}
+					names(f.Type)
+				}
+			}
+		}
+	}
+	names(reflect.TypeFor[report.Report]())
 }
