@@ -28,6 +28,9 @@ type Frame struct {
 	IP  []byte
 	Cut bool // the capture has only the beginning
 	TCP Segment
+	// Port tells apart where a frame was seen on an interface that stands for several (Linux cooked, any): the system's
+	// index of the one, and whether it was on its way out. 0 on all others.
+	Port uint64
 	// BadIP and BadUDP say, after View, that a checksum is wrong. Where a capture is made at its sender,
 	// the adapter has not put it in yet.
 	BadIP, BadUDP bool
@@ -50,7 +53,7 @@ const (
 // Decode looks at a frame: data is what the capture has of it. What f holds afterwards aliases data. length is how
 // long the frame was on the wire.
 func (d *Decoder) Decode(link LinkType, data []byte, length int, f *Frame) {
-	*f = Frame{}
+	*f = Frame{Port: link.port(data)}
 	etherType, b := link.network(data)
 	cut := length > len(data)
 	switch etherType {

@@ -11,7 +11,6 @@ import (
 // Segment is a TCP segment with payload.
 type Segment struct {
 	From, To netip.AddrPort
-	Seq      uint32
 	Payload  []byte
 }
 
@@ -26,7 +25,7 @@ func segment(src, dst, b []byte) (s Segment) {
 	from, _ := netip.AddrFromSlice(src)
 	to, _ := netip.AddrFromSlice(dst)
 	be := binary.BigEndian
-	return Segment{netip.AddrPortFrom(from, be.Uint16(b)), netip.AddrPortFrom(to, be.Uint16(b[2:])), be.Uint32(b[4:]), b[n:]}
+	return Segment{netip.AddrPortFrom(from, be.Uint16(b)), netip.AddrPortFrom(to, be.Uint16(b[2:])), b[n:]}
 }
 
 // kind is Exchange if the payload has the form of what the tools tell each other.
@@ -88,10 +87,8 @@ type tcpKey struct{ from, to netip.AddrPort }
 
 // talk is one direction of a TCP connection.
 type talk struct {
-	next    uint32 // sequence number after the last payload
-	seen    bool
 	pending []Told // not yet answered
-	last    []Told // the latest, which are told again as a barrier
+	last    []Told // the latest: TCP may send them again, interfaces see them twice, perftest tells them again as a barrier
 }
 
 const (
@@ -109,18 +106,13 @@ func (x *Exchanges) Add(s *Segment, connect func(Pair)) {
 		x.open = map[tcpKey]*talk{}
 	}
 	t, back := x.talk(s.From, s.To), x.talk(s.To, s.From)
-	if end := s.Seq + uint32(len(s.Payload)); t.seen && int32(end-t.next) <= 0 {
-		return // sent again, or seen on another interface
-	} else {
-		t.seen, t.next = true, end
-	}
 	for b := s.Payload; len(b) > 0; b = b[n:] {
 		m := told(b[:n])
 		if !m.Addr.IsValid() || m.QPN == 0 {
 			continue // no GID: not over RoCE
 		}
 		if slices.Contains(t.last, m) {
-			continue // perftest says the same once more when it is ready
+			continue
 		}
 		t.last = append(t.last, m)
 		if len(t.last) > maxPending {

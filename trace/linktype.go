@@ -103,6 +103,24 @@ func (l LinkType) network(b []byte) (etherType uint16, packet []byte) {
 	return 0, nil
 }
 
+// port is that of Frame.Port: version 1 has only the direction.
+func (l LinkType) port(b []byte) uint64 {
+	const outgoing = 4
+	switch {
+	case l == LinkSLL && len(b) >= 16:
+		if binary.BigEndian.Uint16(b) == outgoing {
+			return 1
+		}
+	case l == LinkSLL2 && len(b) >= 20:
+		n := uint64(binary.BigEndian.Uint32(b[4:])) << 1
+		if b[10] == outgoing {
+			n |= 1
+		}
+		return n
+	}
+	return 0
+}
+
 // tags passes over VLAN tags.
 func tags(etherType uint16, b []byte) (uint16, []byte) {
 	for etherType == wire.EtherTypeVLAN || etherType == etherTypeQinQ || etherType == etherTypeQinQ1 {

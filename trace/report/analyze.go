@@ -2,17 +2,14 @@ package report
 
 import (
 	"errors"
-	"fmt"
 	"hash/maphash"
 	"io"
 	"net/netip"
-	"strings"
 	"time"
 
 	"github.com/softnic/softnic/trace"
 	"github.com/softnic/softnic/trace/rules"
 	"github.com/softnic/softnic/wire"
-	"github.com/softnic/softnic/wire/bth"
 )
 
 // Options are the settings. The zero value is fine.
@@ -87,47 +84,13 @@ type analysis struct {
 	dots    int // room that is taken
 }
 
-// input is a file that is read.
-type input struct {
-	name  string
-	r     *trace.Reader
-	p     *trace.Packet // the next one
-	done  bool
-	ids   []int   // number of each interface over all files
-	place []place // of each interface
-	nic   []int   // its NIC, where it is softnic's
-	nics  []nic
-}
-
-// nic is one of softnic's in a file, by the names of its interfaces.
-type nic struct {
-	name string
-	live bool // a packet of its own was seen that was not lost on purpose; or it is the first, of whom the file is
-	left bool // before that, some were left out of judgement
-}
-
-// nicOf is the number of the NIC that an interface belongs to.
-func (f *input) nicOf(name string) int {
-	name = name[:strings.LastIndexByte(name, '/')+1]
-	for i := range f.nics {
-		if f.nics[i].name == name {
-			return i
-		}
-	}
-	f.nics = append(f.nics, nic{name: name, live: name == ""})
-	return len(f.nics) - 1
-}
-
-// maxRows bounds the tables.
-const maxRows = 16384
-
 func (a *analysis) read(in []Input) error {
 	for _, i := range in {
 		r, err := trace.NewReader(i.R)
 		if err != nil {
 			return &FileError{i.Name, err}
 		}
-		f := &input{name: i.Name, r: r}
+		f := &input{name: i.Name, r: r, ids: map[port]int{}}
 		a.files = append(a.files, f)
 	}
 	var failed error
@@ -169,12 +132,10 @@ func (a *analysis) take(f *input) {
 	p := f.p
 	a.number++
 	a.p.Total++
-	for i := len(f.ids); i <= p.Iface; i++ {
-		f.ids = append(f.ids, a.nextIface)
+	for i := len(f.place); i <= p.Iface; i++ {
 		x := &f.r.Interfaces()[i]
 		f.place = append(f.place, placeOf(x))
 		f.nic = append(f.nic, f.nicOf(x.Name))
-		a.nextIface++
 	}
 	var frame trace.Frame
 	a.decoder.Decode(p.Link, p.Data, p.Length, &frame)
@@ -199,7 +160,7 @@ func (a *analysis) take(f *input) {
 	}
 	// In the window the number is that over all files, and the interface too.
 	q := *p
-	q.Number, q.Iface = a.number, f.ids[p.Iface]
+	q.Number, q.Iface = a.number, a.iface(f, port{p.Iface, frame.Port})
 	q.Flags &= trace.FlagInbound | trace.FlagOutbound
 	late := false
 	if at := f.place[p.Iface]; at != elsewhere {
@@ -282,26 +243,6 @@ func (a *analysis) judge(h *trace.Held) {
 	a.tally(h, p, &seen, o.cause)
 }
 
-// aside counts a packet that was lost on purpose where nothing else is captured.
-func (a *analysis) aside(p *rules.Packet, cause rules.Cause) {
-	v := p.View
-	if p.Fault != wire.Impaired || len(v.IB) < bth.Len {
-		return
-	}
-	r := a.row(key{v.Src(), v.Dst(), v.BTH().DestQP(), serviceOf(v.BTH().Opcode())}, p.Time, false)
-	if r == nil {
-		return
-	}
-	sent := p.Dir == rules.Tx && p.Fate == rules.Lost // the others are seen elsewhere, or later
-	if !sent {
-		a.p.TwiceSeen++
-	}
-	r.add(p, &rules.Seen{Latency: -1}, cause, sent, false)
-	if p.Fate == rules.Lost {
-		a.dot(r, p, MarkLost)
-	}
-}
-
 // begin makes the checkers, when the first RoCE packet is there.
 func (a *analysis) begin() {
 	if a.main != nil {
@@ -329,146 +270,4 @@ func (a *analysis) connect(p trace.Pair) {
 	if a.careful != nil {
 		a.careful.Connect(n)
 	}
-}
-
-// tally counts a packet in the tables.
-func (a *analysis) tally(h *trace.Held, p *rules.Packet, s *rules.Seen, cause rules.Cause) {
-	v := p.View
-	if h.BadIP {
-		a.p.BadIPSum++
-	}
-	if h.BadUDP {
-		a.p.BadUDPSum++
-	}
-	switch {
-	case h.Cut && s.Read:
-		a.p.Cut++
-	case h.Cut:
-		a.p.Cut++
-		if len(v.IB) < bth.Len {
-			return
-		}
-	case s.WrongICRC:
-		a.p.WrongICRC++
-	case p.Fault == wire.ReservedOpcode:
-		a.p.Reserved++
-		return
-	case !s.Read:
-		a.p.Malformed++
-		return
-	}
-	b := v.BTH()
-	k := key{v.Src(), v.Dst(), b.DestQP(), serviceOf(b.Opcode())}
-	r := a.row(k, h.Time, s.WrongICRC)
-	if r == nil {
-		return
-	}
-	r.last = max(r.last, h.Time)
-	switch {
-	case s.WrongICRC:
-		if r.firstSight(p, a.seed, v.IB) {
-			r.wrong++
-		} else {
-			a.p.WrongICRC--
-			a.p.TwiceSeen++
-		}
-		a.dot(r, p, MarkLost)
-		return
-	case h.Cut && !s.Read:
-		if r.firstSight(p, a.seed, v.IB) {
-			r.addCut(v)
-		} else {
-			a.p.TwiceSeen++
-		}
-		return
-	}
-	sent, arrived := s.Sent, s.Arrived
-	if k.service == bth.UD || k.service == bth.CNP {
-		sent = r.firstSight(p, a.seed, v.IB)
-		arrived = p.Dir == rules.Rx || p.Dir == rules.Unknown && sent
-	}
-	if !sent {
-		a.p.TwiceSeen++
-	}
-	if s.Cause != rules.NotAgain && cause != rules.NotAgain {
-		s.Cause = cause // its sender knows
-	}
-	r.add(p, s, s.Cause, sent, arrived)
-	if h.Cut && sent {
-		r.cut++
-	}
-	if gone := p.Fate == rules.Lost || p.Fate == rules.Dropped; sent || gone {
-		a.dot(r, p, markOf(v, s.Cause, p.Fate))
-	}
-}
-
-// serviceOf is the service that a packet is counted with: masked atomics are of RC.
-func serviceOf(o bth.Opcode) bth.Service {
-	if o.Service() == bth.Vendor {
-		return bth.RC
-	}
-	return o.Service()
-}
-
-// row returns the row of a key; nil if there is none, and none is made for known only or for want of room.
-func (a *analysis) row(k key, now int64, known bool) *row {
-	if a.latest != nil && a.latest.key == k {
-		return a.latest
-	}
-	r := a.rows[k]
-	if r == nil {
-		switch {
-		case known:
-			return nil
-		case len(a.rows) >= maxRows:
-			a.outside++
-			return nil
-		}
-		r = &row{key: k, first: now}
-		a.rows[k] = r
-	}
-	a.latest = r
-	return r
-}
-
-// nothing says why there is nothing to judge.
-func (a *analysis) nothing(in []Input) error {
-	names := make([]string, len(in))
-	for i := range in {
-		names[i] = in[i].Name
-	}
-	what := fmt.Sprintf("%d packets", a.p.Total)
-	for _, x := range []struct {
-		n    uint64
-		text string
-	}{
-		{a.p.RoCEv1, "%d of RoCEv1, which is not judged"},
-		{a.p.Fragments, "%d UDP fragments, which are not judged"},
-		{a.p.UnknownLink, "%d of a link type that cannot be read (" + a.unknownLink() + ")"},
-	} {
-		if x.n > 0 {
-			what += ", " + fmt.Sprintf(x.text, x.n)
-		}
-	}
-	advice := "RoCE goes to UDP port 4791 (--port for others), and an adapter's own traffic is seen only with `tcpdump -i` on the RDMA device, on a mirror port, or in `softnic run --capture`"
-	switch {
-	case a.p.Total == 0:
-		what = "no packets at all"
-	case a.p.UnknownLink == a.p.Total:
-		advice = "capture on an Ethernet or IP interface"
-	case a.p.RoCEv1 > 0:
-		advice = "only RoCEv2 is judged: the adapter's GIDs of type RoCE v2 use it (ibv_*_pingpong -g)"
-	}
-	return &FileError{strings.Join(names, " "), fmt.Errorf("no RoCE packets: %s; %s", what, advice)}
-}
-
-func (a *analysis) unknownLink() string {
-	for _, f := range a.files {
-		for _, i := range f.r.Interfaces() {
-			if !i.Link.Known() && i.Packets > 0 {
-				return i.Link.String()
-			}
-		}
-	}
-	return ""
 }

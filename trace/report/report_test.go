@@ -179,6 +179,39 @@ func TestSorted(t *testing.T) {
 	}
 }
 
+// tcpdump -i any on a host between two has each packet twice, in one interface of the file.
+func TestTwiceOnAny(t *testing.T) {
+	send := bth.Make(bth.RC, bth.SendOnly)
+	for name, link := range map[string]struct {
+		typ  byte
+		head [2][]byte // as it comes in, as it goes out
+	}{
+		"v1": {113, [2][]byte{append(make([]byte, 14), 8, 0), append([]byte{0, 4}, append(make([]byte, 12), 8, 0)...)}},
+		"v2": {20, [2][]byte{
+			{8, 0, 0, 0, 0, 0, 0, 2, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
+			{8, 0, 0, 0, 0, 0, 0, 3, 0, 1, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0}}},
+	} {
+		var l [][]byte
+		for i := range 10 {
+			for _, h := range link.head {
+				l = append(l, slices.Concat(h, packet(from, to, send, 7, 100+i)))
+			}
+		}
+		file := rawFile(l...)
+		file[20] = link.typ
+		if name == "v2" {
+			file[21] = 1 // 276
+		}
+		r, err := Analyze([]Input{{"x", bytes.NewReader(file)}}, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c := r.Conversations[0].AB; r.Packets.TwiceSeen != 10 || c.Packets != 10 || c.Messages != 10 || c.Retransmissions.Sum() != 0 {
+			t.Errorf("%s: %+v %+v", name, r.Packets, c)
+		}
+	}
+}
+
 // Tables and pictures are bounded.
 func TestBounds(t *testing.T) {
 	send, nak := bth.Make(bth.RC, bth.SendOnly), bth.Make(bth.RC, bth.Acknowledge)

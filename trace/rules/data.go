@@ -107,7 +107,7 @@ func (c *Checker) msnForward(f *flow, m uint32) bool {
 		c.unknown(MSN, whyUnruly)
 	case back:
 		c.broken(MSN, "MSN %d after %d", m, a.last)
-		a.last = m // the next goes by it: a fault is told once
+		a.last, a.counting = m, false // the next goes by it: a fault is told once
 		return false
 	}
 	a.started, a.last = true, m
