@@ -299,6 +299,9 @@ func TestTraceFlags(t *testing.T) {
 	if v := rule(get("--host", "10.0.0.1", "--capture", "complete", "plain.pcap"), "gbn-sender"); v.Kept == 0 {
 		t.Errorf("--host: %+v", v)
 	}
+	if r := get("--host", "10.0.0.1", "plain.pcap"); r.Capture.Complete {
+		t.Errorf("--host: a plain file is complete: %s", r.Capture.Why)
+	}
 	if r := get("--connect", "10.0.0.1/10=10.0.0.2/99", "plain.pcap"); len(r.Conversations) != 2 {
 		t.Errorf("--connect with another queue pair: %d conversations", len(r.Conversations))
 	}

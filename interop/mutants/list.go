@@ -554,10 +554,10 @@ var mutants = []mutant{
 	{name: "trace: an MSN that runs ahead is told once", file: "trace/rules/data.go", old: "a.counting, a.started = false, false", new: "a.counting = false", tests: "TestRules", packages: "./trace/rules"},
 	{name: "trace: no path MTU from a gap", file: "trace/rules/requester.go", old: "if k > 1 && (c.p.Dir != Tx || !c.whole()) {", new: "if false {", tests: "TestRules", packages: "./trace/rules"},
 	{name: "trace: packets that a file lacks", file: "trace/report/build.go", old: "case ours && i.Received != i.Packets:", new: "case ours && false:", tests: "TestTraceOfPartOfAFilm", packages: "./cmd/softnic"},
-	{name: "trace: a file that does not say what it lacks", file: "trace/report/build.go", old: "case !i.Told:", new: "case false:", tests: "TestTraceOfPartOfAFilm", packages: "./cmd/softnic"},
+	{name: "trace: a file that does not say what it lacks", file: "trace/report/build.go", old: "case !i.Told:", new: "case false:", tests: "TestTraceFlags", packages: "./cmd/softnic"},
 	{name: "trace: received packets first", file: "trace/window.go", old: "(late || !x.Late)", new: "true", tests: "TestWindow", packages: "./trace"},
 	{name: "trace: nothing is moved across a step of the clock", file: "trace/window.go", old: " || w.n > 0 && !p.NoTime && p.Time < w.latest-w.most", new: "", tests: "TestWindow", packages: "./trace"},
-	{name: "trace: an exchange that is sent again", file: "trace/exchange.go", old: "if slices.Contains(t.last, m) {", new: "if false {", tests: "TestExchange", packages: "./trace"},
+	{name: "trace: an exchange that is sent again", file: "trace/exchange.go", old: "if slices.Contains(t.last, m) {", new: "if slices.Contains(t.last, m) && false {", tests: "TestExchange", packages: "./trace"},
 	{name: "trace: a truncated payload is no other payload", file: "trace/rules/requester.go", old: "op == s.op && (s.cut || c.p.Cut)", new: "false", tests: "TestTraceOfHeaders", packages: "./cmd/softnic"},
 	{name: "trace: latency of what was sent once", file: "trace/rules/seen.go", old: "s.seen != 1 || ", new: "", tests: "TestTraceGolden", packages: "./cmd/softnic"},
 
