@@ -26,6 +26,7 @@ func (c *Checker) data(f *flow, r *read, psn bth.PSN, op bth.Operation) bool {
 	case r.n == 0 || mtu == 0 && r.n > 1:
 		c.unknown(ReadResponseLength, whyMTU)
 		c.unknown(ReadResponseSequence, whyMTU)
+		r.next, r.high = i+1, max(r.high, i+1) // it is an answer all the same
 		return true
 	case r.n == 1:
 		want = int(r.length)

@@ -21,6 +21,7 @@ type knows struct {
 	rnrPSN     bth.PSN
 	rnrAt      int64
 	rnrUntil   int64
+	skipped    bool // answers came before it was known whose they are
 	nakBefore  bool // it had another reason to go back when the RNR NAK came
 }
 
@@ -35,6 +36,13 @@ func (c *Checker) learn(f *flow) {
 	if !h.sure {
 		// All before it is answered, or does not matter: it was not seen.
 		h.sure = true
+	}
+	if h.skipped {
+		h.skipped = false
+		h.set(psn)
+		if psn.After(h.una) {
+			c.progress(h, psn)
+		}
 	}
 	if h.doubt && !psn.Before(h.una) {
 		h.set(psn)

@@ -138,6 +138,26 @@ var requestCases = []scriptCase{
 		B> RR_M 101 256
 		B> RR_L 102 88 msn=5
 		B> RR_F 101 256 msn=5`},
+	{name: "READs of one packet and an unknown path MTU", from: "B", kept: "ack-order", unk: "read-response-sequence", lines: `
+		A> READ 100 rlen=1000
+		B> RR_O 100 1000 msn=1
+		A> READ 101 rlen=1000
+		B> RR_O 101 1000 msn=2`},
+	{name: "answers before it is known whose they are", kept: "gbn-sender read-response-sequence ack-order", lines: `
+		C> SEND_ONLY 500 4 ar
+		D> ACK 500 msn=1
+		A> READ 100 rlen=4
+		A> READ 101 rlen=4
+		A> READ 102 rlen=4
+		B> RR_O 100 4 msn=5
+		B> RR_O 101 4 msn=6
+		B> RR_O 102 4 msn=7
+		A> SEND_ONLY 103 4
+		A> SEND_ONLY 104 4 ar
+		B> ACK 103 syn=nak msn=7
+		A> SEND_ONLY 103 4
+		A> SEND_ONLY 104 4 ar
+		B> ACK 104 msn=9`},
 	{name: "begins in a message", unk: "opcode-sequence", lines: `
 		A> SEND_MIDDLE 100 256
 		A> SEND_LAST 101 4`},

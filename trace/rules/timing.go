@@ -148,7 +148,7 @@ func (c *Checker) timeout(f *flow, psn bth.PSN, w reason, exact bool) {
 	if !exact {
 		late += wayBehind
 		if c.p.Dir != Tx {
-			slack += inFlight // the way may have taken longer for the first
+			slack += wayBehind // the way may have taken longer for the first
 		}
 	}
 	took := c.p.Time - since
