@@ -152,7 +152,7 @@ var requestCases = []scriptCase{
 		B> RR_O 100 4 msn=5
 		B> RR_O 101 4 msn=6
 		B> RR_O 102 4 msn=7
-		A> SEND_ONLY 103 4
+		A> SEND_ONLY 103 4 lost
 		A> SEND_ONLY 104 4 ar
 		B> ACK 103 syn=nak msn=7
 		A> SEND_ONLY 103 4
