@@ -1,6 +1,8 @@
 package main
 
 import (
+	"time"
+
 	"github.com/spf13/cobra"
 
 	"github.com/softnic/softnic/cmd/softnic/judge"
@@ -45,7 +47,7 @@ The exit code is 0 if no rule is broken, 1 if one is, 2 if a file cannot be read
 	fs.IntVar(&f.Timeout, "timeout", 0, "local ACK timeout `CODE`, 4.096 µs × 2^CODE; -1: no timer")
 	fs.IntVar(&f.RetryCnt, "retry-cnt", 0, "`N` retries were agreed; -1: none")
 	fs.StringVar(&f.CNP, "cnp", "", "the adapters' CNP pacing `PACE`: port:TIME, dest:TIME, pair:TIME or qp:TIME")
-	fs.DurationVar(&f.Slack, "slack", 0, "how exact timers are taken: by `TIME`")
+	fs.DurationVar(&f.Slack, "slack", time.Millisecond, "how exact hosts keep their timers, and captures their times: by `TIME`")
 	fs.IntVar(&f.Examples, "examples", 20, "print the first `N` violations of a rule")
 	return cmd
 }

@@ -19,7 +19,7 @@ import (
 )
 
 // known are the flags that tell what was agreed in the film.
-var known = []string{"--timeout", "10", "--retry-cnt", "7", "--depth", "4"}
+var known = []string{"--timeout", "10", "--retry-cnt", "7", "--depth", "4", "--slack", "0"}
 
 // judgeFile runs trace -j on the bytes of a file and checks that the exit code is what it prints.
 func judgeFile(t *testing.T, file []byte, flags ...string) *report.Report {

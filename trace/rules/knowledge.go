@@ -8,6 +8,7 @@ type knows struct {
 	una        bth.PSN // oldest PSN without an answer
 	progressAt int64   // when it last moved
 	tries      int     // rounds since
+	roundAt    bth.PSN // where the last of them began
 	reason     reason  // why it may go back
 	reasons    int     // how often
 	cause      reason  // why it has gone back

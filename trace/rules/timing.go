@@ -58,7 +58,7 @@ func (c *Checker) round(f *flow, psn bth.PSN) {
 	}
 	w := c.takeReason(h)
 	if w != reasonRNR {
-		c.retries(f, exact)
+		c.retries(f, psn, exact)
 	}
 	c.timeout(f, psn, w, exact)
 }
@@ -77,8 +77,12 @@ func (c *Checker) takeReason(h *half) reason {
 }
 
 // retries judges how often the requester has tried without progress.
-func (c *Checker) retries(f *flow, exact bool) {
+func (c *Checker) retries(f *flow, psn bth.PSN, exact bool) {
 	h := &f.req
+	if !exact && psn.After(h.roundAt) {
+		h.tries = 0 // it has heard answers that the capture has had long since
+	}
+	h.roundAt = psn
 	h.tries++
 	switch n := max(f.attr.RetryCnt, 0); {
 	case f.attr.RetryCnt == 0:
