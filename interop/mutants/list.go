@@ -553,6 +553,8 @@ var mutants = []mutant{
 	{name: "trace: an MSN that went back is told once", file: "trace/rules/data.go", old: "a.last, a.counting = m, false", new: "a.counting = false", tests: "TestRules", packages: "./trace/rules"},
 	{name: "trace: an MSN that runs ahead is told once", file: "trace/rules/data.go", old: "a.counting, a.started = false, false", new: "a.counting = false", tests: "TestRules", packages: "./trace/rules"},
 	{name: "trace: no path MTU from a gap", file: "trace/rules/requester.go", old: "if k > 1 && (c.p.Dir != Tx || !c.whole()) {", new: "if false {", tests: "TestRules", packages: "./trace/rules"},
+	{name: "trace: a READ that was forgotten and is asked for again", file: "trace/rules/requester.go", old: "r.high = max(r.n, 1) //", new: "r.high = 0 //", tests: "TestRules", packages: "./trace/rules"},
+	{name: "trace: a round further on shows progress", file: "trace/rules/timing.go", old: "if !exact && psn.After(h.roundAt) {", new: "if false {", tests: "TestRules", packages: "./trace/rules"},
 	{name: "trace: a response to a READ of unknown length", file: "trace/rules/data.go", old: "r.next, r.high = i+1, max(r.high, i+1) //", new: "r.next = i + 1 //", tests: "TestRules", packages: "./trace/rules"},
 	{name: "trace: responses before it was known whose they are", file: "trace/rules/responder.go", old: "\t\th.assume(psn)\n", new: "", tests: "TestRules", packages: "./trace/rules"},
 	{name: "trace: what a requester heard before it was known of whom", file: "trace/rules/pair.go", old: "f.answers.skipped, p.req.skipped = true, true", new: "f.answers.skipped, p.req.skipped = true, false", tests: "TestRules", packages: "./trace/rules"},

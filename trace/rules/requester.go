@@ -284,6 +284,9 @@ func (c *Checker) first(f *flow, psn bth.PSN) {
 				r.n = 1
 			}
 		}
+		if fill {
+			r.high = max(r.n, 1) // it may be forgotten that it was answered
+		}
 		if !fill && s.op.Operation() != bth.Flush {
 			c.depth(f)
 		}

@@ -143,6 +143,26 @@ var requestCases = []scriptCase{
 		B> RR_O 100 1000 msn=1
 		A> READ 101 rlen=1000
 		B> RR_O 101 1000 msn=2`},
+	{name: "a READ that is forgotten is asked for again, and lost", from: "B", kept: "ack-order", lines: `
+		A> READ 100 rlen=600
+		B> RR_F 100 256 msn=1
+		B> RR_M 101 256
+		B> RR_L 102 88 msn=1
+		READS 103 8
+		+70ms A> READ 101 rlen=344 va=0x1100 lost
+		A> READ 104 rlen=4
+		B> RR_O 104 4 msn=9`},
+	{name: "rounds that begin further on have made progress", from: "B", o: Options{Default: Attr{RetryCnt: 1}}, kept: "retry-count", lines: `
+		A> SEND_ONLY 100 4
+		A> SEND_ONLY 101 4
+		A> SEND_ONLY 102 4 ar
+		B> ACK 102 msn=3
+		+70ms A> SEND_ONLY 100 4
+		A> SEND_ONLY 101 4
+		A> SEND_ONLY 102 4 ar
+		+70ms A> SEND_ONLY 101 4
+		A> SEND_ONLY 102 4 ar
+		+70ms A> SEND_ONLY 102 4 ar`},
 	{name: "answers before it is known whose they are", kept: "gbn-sender read-response-sequence ack-order", lines: `
 		C> SEND_ONLY 500 4 ar
 		D> ACK 500 msn=1
