@@ -79,6 +79,7 @@ var external = map[string][]string{
 	"github.com/spf13/pflag":          {"cmd"},
 	"github.com/BurntSushi/toml":      {"cmd"},
 	"github.com/google/go-cmp":        {"interop"},
+	"gonum.org/v1/plot":               {"trace/picture"},
 	"github.com/prometheus/client_go": {"stats/prom"},
 }
 

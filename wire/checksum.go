@@ -84,3 +84,12 @@ func fold(s uint64) uint16 {
 	s = s>>16 + s&0xFFFF
 	return uint16(s)
 }
+
+// ChecksumsOK reports whether the checksum of the IPv4 header is right, and that of UDP where there is one. net is the IP and
+// UDP header of a packet, NetLen4 or NetLen6 bytes, ib the whole UDP payload.
+func ChecksumsOK(net, ib []byte) (ip, udp bool) {
+	ip = len(net) != NetLen4 || fold(sum(0, net[:ipLen4])) == 0xFFFF
+	u := net[len(net)-udpLen:]
+	udp = u[6]|u[7] == 0 || fold(udpSum(net, ib)) == 0xFFFF
+	return ip, udp
+}

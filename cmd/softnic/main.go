@@ -9,13 +9,15 @@
 //	softnic replay     a recorded peer, or a scenario, against this NIC: compares what it answers
 //	softnic dev|link|statistic|resource show
 //	                   what a daemon is and has done, as iproute2's rdma shows it
+//	softnic trace      a capture of RoCE traffic judged by the rules of the transports
 //
 // Each subcommand is one file here, which wires flags to packages and has no
 // logic of its own: package nic opens a NIC from flags, pingpong, demo and exec are those
-// commands, show prints; control (below the module's root) is how a daemon is asked.
+// commands, judge is trace, show prints; control (below the module's root) is how a daemon is asked.
 //
 // Errors are one line on stderr that says what to do. The exit code is 1, or 2 for a
-// mistake in the command line, with replay also in a file; with exec it is that of the program, and 126 or 127 where that cannot be run or found.
+// mistake in the command line; with trace 1 is a broken rule, and 2 also a file that cannot be read, as with replay; with exec it is
+// that of the program, and 126 or 127 where that cannot be run or found.
 package main
 
 import (
@@ -25,8 +27,11 @@ import (
 	"os"
 	"strings"
 
+	"github.com/spf13/cobra"
+
 	"github.com/softnic/softnic/cmd/softnic/exec"
 	"github.com/softnic/softnic/cmd/softnic/nic"
+	"github.com/softnic/softnic/trace/report"
 )
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
@@ -40,7 +45,10 @@ const (
 
 // run runs a command line and returns the exit code.
 func run(args []string, stdout, stderr io.Writer) int {
-	root := newRoot()
+	return runRoot(newRoot(), args, stdout, stderr)
+}
+
+func runRoot(root *cobra.Command, args []string, stdout, stderr io.Writer) int {
 	root.SetArgs(append([]string{}, args...)) // nil would be those of the process
 	root.SetOut(stdout)
 	root.SetErr(stderr)
@@ -52,6 +60,10 @@ func run(args []string, stdout, stderr io.Writer) int {
 	fmt.Fprintf(stderr, "softnic: %s\n", text)
 	var usage *nic.UsageError
 	if errors.As(err, &usage) {
+		return exitUsage
+	}
+	var file *report.FileError
+	if errors.As(err, &file) {
 		return exitUsage
 	}
 	var program *exec.Error

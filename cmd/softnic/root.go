@@ -31,7 +31,8 @@ Begin with
                                                a NIC on a network interface of its own; then
                                                rdma link add rxe0 type rxe netdev sn0 makes the kernel its peer
   softnic pingpong rc --udp 127.0.0.1          waits for ibv_rc_pingpong, or for softnic pingpong rc HOST
-  softnic link show                            what the running NIC is`,
+  softnic link show                            what the running NIC is
+  softnic trace x.pcapng                       judges a capture of any adapters' RoCE traffic`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Args:          noArgs,
@@ -43,7 +44,7 @@ Begin with
 		return &nic.UsageError{Err: fmt.Errorf("%w: see `%s --help`", err, cmd.CommandPath())}
 	})
 	root.PersistentFlags().BoolP("json", "j", false, "print JSON")
-	root.AddCommand(newDemo(), newRun(), newExec(), newPingpong(), newDev(), newLink(), newStatistic(), newResource(), newImpair(), newCapture(), newReplay(), newVersion())
+	root.AddCommand(newDemo(), newRun(), newExec(), newPingpong(), newDev(), newLink(), newStatistic(), newResource(), newImpair(), newCapture(), newTrace(), newReplay(), newVersion())
 	return root
 }
 

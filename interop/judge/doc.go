@@ -6,7 +6,8 @@
 //
 // judges every capture in it, one subtest a file. Other tests call [File],
 // [AgainstTshark], [AgainstLog] or [All] on captures of their own. Three questions
-// are asked of a capture, and none of the answers comes from softnic's own code:
+// are asked of a capture, and none of the answers comes from softnic's own codecs
+// (package trace takes the file apart into frames, no more):
 //
 //   - Is every RoCE frame well-formed, with the right ICRC? The peer package says,
 //     which shares no code with the product. Files whose name contains "injected"

@@ -14,13 +14,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/gopacket/layers"
-
 	"github.com/softnic/softnic/device"
 	"github.com/softnic/softnic/interop/peer"
 	"github.com/softnic/softnic/link"
 	"github.com/softnic/softnic/link/capture"
 	"github.com/softnic/softnic/link/pipe"
+	"github.com/softnic/softnic/trace"
 	"github.com/softnic/softnic/transport"
 	"github.com/softnic/softnic/wire"
 	"github.com/softnic/softnic/wire/bth"
@@ -369,7 +368,7 @@ func codecsAgree(p Packet, f *peer.Frame) error {
 	ip := p.Data
 	var v wire.View
 	fault := wire.ParseIP(ip, &v)
-	if p.LinkType == layers.LinkTypeEthernet {
+	if p.LinkType == trace.LinkEthernet {
 		ip = p.Data[wire.EthLen:]
 		fault = wire.ParseEthernet(p.Data, &v)
 	}

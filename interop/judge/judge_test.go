@@ -199,7 +199,7 @@ func TestUnreadable(t *testing.T) {
 	text := filepath.Join(t.TempDir(), "text.pcap")
 	check(t, os.WriteFile(text, []byte("not a capture, only so called"), 0o600))
 	for path, want := range map[string]string{
-		cut: "after frame 1", empty: "not a capture", text: "not a capture", "/no/such.pcap": "no such file",
+		cut: "after packet 1", empty: "not a capture", text: "not a capture", "/no/such.pcap": "no such file",
 	} {
 		if _, err := File(path); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", path, err, want)

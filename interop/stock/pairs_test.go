@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/softnic/softnic/interop/judge"
+	"github.com/softnic/softnic/trace/report"
+	"github.com/softnic/softnic/trace/rules"
 )
 
 // pair is a server and a client of one program.
@@ -256,11 +258,15 @@ func TestCaptured(t *testing.T) {
 	})
 }
 
-// TestLoss has reliable connections on a path that loses one packet in a hundred in each direction.
+// TestLoss has reliable connections on a path that loses one packet in a hundred in each direction. What was captured of that
+// at either end, and at both, breaks no rule.
 func TestLoss(t *testing.T) {
 	needStock(t)
-	lossy := daemonOptions{flags: []string{"--impair", "rx drop=1% seed=7"}}
-	a, b := startDaemon(t, lossy), startDaemon(t, lossy)
+	files := []string{jobFile(t, "lossy-a.pcapng"), jobFile(t, "lossy-b.pcapng")}
+	lossy := func(file string) daemonOptions {
+		return daemonOptions{flags: []string{"--impair", "rx drop=1% seed=7", "--capture", file}}
+	}
+	a, b := startDaemon(t, lossy(files[0])), startDaemon(t, lossy(files[1]))
 	// Nobody waits for the other at the end of ibv_rc_pingpong: where the very last ACK is lost, the one that has
 	// sent asks a queue pair that is gone, on any device. That is one run in a hundred.
 	for _, p := range []pair{pingpong("rc", 4096, 200), pingpong("rc", 65536, 200, "-e")} {
@@ -290,6 +296,36 @@ func TestLoss(t *testing.T) {
 		c := d.counters()
 		if c["rx_impaired"] == 0 || c["completer_retry_err"]+c["packet_seq_err"]+c["out_of_seq_request"]+c["implied_nak_seq_err"] == 0 {
 			t.Errorf("nothing was lost on %s: %s", d.addr, d.moved(nil))
+		}
+	}
+	a.stop()
+	b.stop()
+	for _, names := range [][]string{files[:1], files[1:], files} {
+		var in []report.Input
+		for _, name := range names {
+			file, err := os.Open(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer file.Close()
+			in = append(in, report.Input{Name: name, R: file})
+		}
+		r, err := report.Analyze(in, report.Options{Rules: rules.Options{Examples: 3}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var text strings.Builder
+		check := r.Text(&text)
+		again := uint64(0)
+		for _, c := range r.Conversations {
+			for _, d := range []*report.Direction{c.AB, c.BA} {
+				if d != nil {
+					again += d.Retransmissions.Sum()
+				}
+			}
+		}
+		if check != nil || r.Broken != 0 || !r.Capture.Complete || again == 0 || r.Rules[rules.GBNSender].Kept == 0 {
+			t.Errorf("%v: rules are broken %d times, %d packets were sent again\n%s", names, r.Broken, again, text.String())
 		}
 	}
 }

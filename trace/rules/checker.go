@@ -93,6 +93,7 @@ type Options struct {
 	Capture     Completeness  // whether the capture lost packets
 	Unruly      bool          // the network before the place of the capture may reorder or double packets
 	NoICRC      bool          // do not compute the ICRC
+	TrustCut    bool          // judge packets that are Cut by their headers, as if their ICRC were right; zeros stand for what is missing
 	CNPInterval time.Duration // least time between two CNPs; 0: unknown
 	CNPMode     CNPMode       // of which
 	Slack       time.Duration // how exact timers are taken, beside what the place of the capture makes unsure
@@ -128,6 +129,7 @@ type Checker struct {
 	records int // room left for remembered packets, over all flows
 	stamps  [maxIfaces]stamp
 	steps   uint64 // how often time has gone back
+	seen    Seen   // of the packet under judgement
 }
 
 // New returns a checker.
@@ -154,18 +156,35 @@ func New(o Options) *Checker {
 
 // Add judges the next packet, in order of time. Of packets with the same time
 // those received come first: what a host sends may follow from them.
-func (c *Checker) Add(p *Packet) {
-	c.p = p
-	defer func() { c.p = nil }()
+func (c *Checker) Add(p *Packet) Seen {
+	c.p, c.seen = p, Seen{Latency: -1}
+	c.judge(p)
+	c.p = nil
+	return c.seen
+}
+
+// Connect tells of a connection that is made now. Queue pairs that it names have nothing to do any more with what they did before.
+func (c *Checker) Connect(n Connection) {
+	c.learnConnection(&n)
+	c.restart(n.A.Addr, n.A.QPN)
+}
+
+func (c *Checker) judge(p *Packet) {
 	v := p.View
 	c.stamp(p)
 	if v == nil || !c.wellFormed(p) {
 		return
 	}
-	if !c.goodICRC(p) {
+	c.seen.Read = true
+	if p.Cut {
+		c.unknown(ICRC, whyCut)
+		c.unknown(Pad, whyCut)
+	} else if !c.goodICRC(p) {
+		c.seen.WrongICRC = true
 		return
+	} else {
+		c.pad(v)
 	}
-	c.pad(v)
 	b := v.BTH()
 	op := b.Opcode()
 	service := serviceOf(op)
@@ -186,6 +205,8 @@ func (c *Checker) Add(p *Packet) {
 		f.steps, f.req.stepped = c.steps, true
 	}
 	sent, arrived := c.sighting(f, p)
+	c.seen.Sent, c.seen.Arrived = sent, arrived
+	defer c.look(f)
 	if v.Info.Has(bth.Response) {
 		c.response(f, sent, arrived)
 		return

@@ -71,16 +71,21 @@ func (s *cmState) packet(c *Checker, v *wire.View) {
 				MTU: x.mtu,
 			})
 			x.valid = false
-			// Queue pairs of these numbers serve a new connection.
-			a, b := endKey{x.from, x.qpn}, c.known[endKey{x.from, x.qpn}].peer
-			for _, service := range []bth.Service{bth.RC, bth.UC, bth.XRC} {
-				for _, k := range []flowKey{{b.addr, a.addr, a.qpn, service}, {a.addr, b.addr, b.qpn, service}} {
-					if f := c.flows[k]; f != nil {
-						c.drop(f)
-					}
-				}
-			}
+			c.restart(x.from, x.qpn)
 			return
+		}
+	}
+}
+
+// restart forgets what the two queue pairs of a known connection did before: they serve a new one.
+func (c *Checker) restart(addr netip.Addr, qpn uint32) {
+	a := endKey{addr, qpn}
+	b := c.known[a].peer
+	for _, service := range []bth.Service{bth.RC, bth.UC, bth.XRC} {
+		for _, k := range []flowKey{{b.addr, a.addr, a.qpn, service}, {a.addr, b.addr, b.qpn, service}} {
+			if f := c.flows[k]; f != nil {
+				c.drop(f)
+			}
 		}
 	}
 }

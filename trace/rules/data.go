@@ -26,6 +26,7 @@ func (c *Checker) data(f *flow, r *read, psn bth.PSN, op bth.Operation) bool {
 	case r.n == 0 || mtu == 0 && r.n > 1:
 		c.unknown(ReadResponseLength, whyMTU)
 		c.unknown(ReadResponseSequence, whyMTU)
+		r.next, r.high = i+1, max(r.high, i+1) // it is an answer all the same
 		return true
 	case r.n == 1:
 		want = int(r.length)
@@ -38,10 +39,13 @@ func (c *Checker) data(f *flow, r *read, psn bth.PSN, op bth.Operation) bool {
 	} else {
 		c.broken(ReadResponseLength, "READ response %d of %d, PSN %v, has %d bytes, not %d", i+1, r.n, psn, n, want)
 	}
-	if seq := c.sequence(r, i, op); !seq {
+	switch seq, sure := c.sequence(r, i, op); {
+	case !seq && !sure && !c.wholeFlow(f.peer):
+		c.unknown(ReadResponseSequence, whyIncomplete) // that it was asked for again may be missing
+	case !seq:
 		c.broken(ReadResponseSequence, "%v PSN %v is response %d of %d, and %d is due", v.BTH().Opcode(), psn, i+1, r.n, r.next+1)
 		ok = false
-	} else {
+	default:
 		c.keep(ReadResponseSequence)
 	}
 	r.next = i + 1
@@ -49,29 +53,29 @@ func (c *Checker) data(f *flow, r *read, psn bth.PSN, op bth.Operation) bool {
 	return ok
 }
 
-// sequence judges the opcode of response i, and that it is due.
-func (c *Checker) sequence(r *read, i int, op bth.Operation) bool {
+// sequence judges the opcode of response i, and that it is due. sure says that it would be wrong whatever was asked for.
+func (c *Checker) sequence(r *read, i int, op bth.Operation) (ok, sure bool) {
 	end := i == r.n-1
 	begins := op == bth.ReadResponseOnly || op == bth.ReadResponseFirst
 	ends := op == bth.ReadResponseOnly || op == bth.ReadResponseLast
 	if ends != end {
-		return false
+		return false, true
 	}
 	if begins {
-		return r.began(i)
+		return r.began(i), false
 	}
 	// MIDDLE and LAST go on with an answer that is under way.
 	switch {
 	case i == 0:
-		return false
+		return false, true
 	case i == r.next:
-		return true
+		return true, true
 	case c.p.Dir == Tx && c.whole():
-		return false
+		return false, true
 	case i > r.next:
-		return true // the others were lost before the place of the capture
+		return true, true // the others were lost before the place of the capture
 	}
-	return r.beganBefore(i) || c.o.Unruly
+	return r.beganBefore(i) || c.o.Unruly, false
 }
 
 // late finds a READ response or atomic ACK that was passed by a later one: it was missing,
@@ -104,6 +108,7 @@ func (c *Checker) msnForward(f *flow, m uint32) bool {
 		c.unknown(MSN, whyUnruly)
 	case back:
 		c.broken(MSN, "MSN %d after %d", m, a.last)
+		a.last, a.counting = m, false // the next goes by it: a fault is told once
 		return false
 	}
 	a.started, a.last = true, m
@@ -142,7 +147,11 @@ func (c *Checker) msnCount(f *flow, psn bth.PSN, r *read, nak bool, m uint32) {
 	a.low = max(a.low, dm-int32(most-a.ends))
 	a.high = min(a.high, dm-int32(least-a.ends))
 	if a.low > a.high {
-		a.counting = false
+		a.counting, a.started = false, false // what follows is not held against this one
+		if !c.wholeFlow(f.peer) {
+			c.unknown(MSN, whyIncomplete) // it may count messages that are not in the capture
+			return
+		}
 		c.broken(MSN, "PSN %v is answered with MSN %d: this does not count the messages since the answers before", psn, m)
 		return
 	}

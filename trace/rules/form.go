@@ -12,7 +12,7 @@ import (
 // judged further.
 func (c *Checker) wellFormed(p *Packet) bool {
 	v := p.View
-	if p.Cut {
+	if p.Cut && (!c.o.TrustCut || p.Fault != wire.OK && p.Fate != Dropped || !v.Info.Known() || len(v.IB) < v.Info.Len+wire.ICRCLen) {
 		c.unknown(Format, whyCut)
 		c.unknown(ICRC, whyCut)
 		return false
@@ -122,7 +122,7 @@ func (c *Checker) datagram(p *Packet) {
 	} else {
 		c.keep(MessageLength)
 	}
-	if v.BTH().DestQP() == 1 {
+	if v.BTH().DestQP() == 1 && !p.Cut {
 		c.cm.packet(c, v)
 	}
 }

@@ -8,8 +8,10 @@ type knows struct {
 	una        bth.PSN // oldest PSN without an answer
 	progressAt int64   // when it last moved
 	tries      int     // rounds since
+	roundAt    bth.PSN // where the last of them began
 	reason     reason  // why it may go back
 	reasons    int     // how often
+	cause      reason  // why it has gone back
 	nakAt      int64   // when the last of these came
 	tied       bool    // the ACK timer may have run out just then
 	stepped    bool    // the clock was set back
@@ -20,6 +22,7 @@ type knows struct {
 	rnrPSN     bth.PSN
 	rnrAt      int64
 	rnrUntil   int64
+	skipped    bool // answers came before it was known whose they are
 	nakBefore  bool // it had another reason to go back when the RNR NAK came
 }
 
@@ -34,6 +37,13 @@ func (c *Checker) learn(f *flow) {
 	if !h.sure {
 		// All before it is answered, or does not matter: it was not seen.
 		h.sure = true
+	}
+	if h.skipped {
+		h.skipped = false
+		h.set(psn)
+		if psn.After(h.una) {
+			c.progress(h, psn)
+		}
 	}
 	if h.doubt && !psn.Before(h.una) {
 		h.set(psn)

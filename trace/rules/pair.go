@@ -56,6 +56,8 @@ func (c *Checker) introduce(f *flow) {
 func (c *Checker) join(f, p *flow) {
 	f.peer, p.peer = p, f
 	f.candidate, p.candidate = nil, nil
+	f.late(p)
+	p.late(f)
 	switch {
 	case f.mtu == 0 && p.mtu != 0:
 		f.mtu = p.mtu
@@ -63,6 +65,13 @@ func (c *Checker) join(f, p *flow) {
 	case p.mtu == 0 && f.mtu != 0:
 		p.mtu = f.mtu
 		p.req.resolve(p.mtu)
+	}
+}
+
+// late notes that answers of f went by before it was known that they are to p's requests.
+func (f *flow) late(p *flow) {
+	if f.tries > 1 {
+		f.answers.skipped, p.req.skipped = true, true
 	}
 }
 

@@ -69,7 +69,7 @@ func TestCM(t *testing.T) {
 
 // Two connections with the same PSNs are told apart if they are known.
 func TestConnectionsGiven(t *testing.T) {
-	o := Options{Connections: []Connection{
+	o := Options{Capture: Complete, Connections: []Connection{
 		{A: End{Addr: hostA, QPN: 0xA}, B: End{Addr: hostB, QPN: 0xB}},
 		{A: End{Addr: hostA, QPN: 0xC}, B: End{Addr: hostB, QPN: 0xD}},
 	}}

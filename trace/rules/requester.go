@@ -40,6 +40,9 @@ func (c *Checker) request(f *flow) {
 	default:
 		c.keep(GBNSender)
 	}
+	if psn.Before(h.max) && f.key.service != bth.UC {
+		c.again(h)
+	}
 	c.rnrWait(f, psn, again)
 	old := h.find(psn)
 	if r := h.findRead(psn); psn.Before(h.max) && r != nil && v.BTH().Opcode().Operation() == bth.ReadRequest && !r.atomic && !r.empty {
@@ -125,6 +128,9 @@ func (c *Checker) guess(f *flow, psn bth.PSN) {
 	k := psn.Sub(r.first)
 	if k < packets(r.length, 4096) || k > packets(r.length, 256) {
 		return // sent again, or something is missing
+	}
+	if k > 1 && (c.p.Dir != Tx || !c.whole()) {
+		return // perhaps less, and other requests are missing
 	}
 	r.n, h.fuzzy = k, false
 	h.next = psn
@@ -236,7 +242,9 @@ func (c *Checker) resume(f *flow, r *read, psn bth.PSN) {
 func (c *Checker) resent(f *flow, s *sent) {
 	h := &f.req
 	op := c.p.View.BTH().Opcode()
-	if s.body == f.body {
+	if op == s.op && (s.cut || c.p.Cut) {
+		c.unknown(RetransmissionSame, whyCut)
+	} else if s.body == f.body {
 		c.keep(RetransmissionSame)
 	} else if c.o.Unruly && c.p.Dir != Tx {
 		c.unknown(RetransmissionSame, whyUnruly)
@@ -261,7 +269,7 @@ func (c *Checker) first(f *flow, psn bth.PSN) {
 	h, v := &f.req, c.p.View
 	fill := psn.Before(h.max) // one that was lost before the place of the capture
 	s := c.put(h, psn)
-	s.op, s.body, s.number, s.at, s.seen = v.BTH().Opcode(), f.body, c.p.Number, c.p.Time, 1
+	s.op, s.body, s.number, s.at, s.seen, s.cut = v.BTH().Opcode(), f.body, c.p.Number, c.p.Time, 1, c.p.Cut
 	c.message(f, s)
 	n := 1
 	if i := v.Info; ownAnswer(v.BTH().Opcode()) {
@@ -275,6 +283,9 @@ func (c *Checker) first(f *flow, psn bth.PSN) {
 			case r.length <= 256:
 				r.n = 1
 			}
+		}
+		if fill {
+			r.high = max(r.n, 1) // it may be forgotten that it was answered
 		}
 		if !fill && s.op.Operation() != bth.Flush {
 			c.depth(f)

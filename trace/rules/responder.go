@@ -5,6 +5,7 @@ import "github.com/softnic/softnic/wire/bth"
 // answer is what a responder has answered.
 type answer struct {
 	started bool
+	skipped bool    // some went by before it was known what they answer
 	hi      bth.PSN // highest PSN that is answered; a NAK answers what is before it
 	acked   bool
 	lastAck bth.PSN // of the last plain ACK
@@ -54,6 +55,7 @@ func (c *Checker) response(f *flow, sent, arrived bool) {
 		return
 	}
 	if good {
+		c.latency(&f.peer.req, v.BTH().PSN())
 		c.learn(f)
 	} else {
 		f.peer.req.excuse, f.peer.req.doubt = true, true
@@ -105,6 +107,10 @@ func (c *Checker) answer(f *flow) bool {
 		c.unknown(ResponseRange, whyForgotten)
 		return true
 	}
+	if a.skipped {
+		a.skipped = false
+		h.assume(psn)
+	}
 	ok := c.kind(r, s, psn, op, syn) && c.inTime(q, psn, nak, r) && c.silence(f, psn) && c.forward(f, r, psn, op, syn)
 	passed := false
 	if ok {
@@ -148,6 +154,16 @@ func (c *Checker) answer(f *flow) bool {
 		a.lastAck, a.acked = psn, true
 	}
 	return true
+}
+
+// assume believes that the responder has answered all before a PSN.
+func (h *half) assume(psn bth.PSN) {
+	for i := h.oldestRead(); i < h.readAt; i++ {
+		if r := h.read(i); r.asks > 0 && r.first.Before(psn) {
+			n := min(psn.Sub(r.first), max(r.n, 1))
+			r.high, r.next, r.passed = max(r.high, n), n, 0
+		}
+	}
 }
 
 // kind judges whether a request is answered as its kind is.

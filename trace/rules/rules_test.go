@@ -101,6 +101,83 @@ var requestCases = []scriptCase{
 	{name: "READ in a message", want: "opcode-sequence:2", lines: `
 		A> SEND_FIRST 100 256
 		A> READ 101 rlen=4`},
+	{name: "a READ, and then a gap in the capture: the PSNs tell no path MTU", from: "?", lines: `
+		A> READ 100 rlen=1559
+		A> SEND_ONLY 104 1000 ar`},
+	{name: "MSN goes back once", want: "msn:4", lines: `
+		A> SEND_ONLY 100 4 ar
+		B> ACK 100 msn=5
+		A> SEND_ONLY 101 4 ar
+		B> ACK 101 msn=2
+		A> SEND_ONLY 102 4 ar
+		B> ACK 102 msn=3`},
+	{name: "MSN runs ahead once", want: "msn:4", lines: `
+		A> SEND_ONLY 100 4 ar
+		B> ACK 100 msn=5
+		A> SEND_ONLY 101 4 ar
+		B> ACK 101 msn=9
+		A> SEND_ONLY 102 4 ar
+		B> ACK 102 msn=7`},
+	{name: "MSN counts what may be missing in the capture", from: "B", o: Options{Capture: Incomplete}, unk: "msn", lines: `
+		A> SEND_ONLY 100 4 ar
+		B> ACK 100 msn=5
+		A> SEND_ONLY 101 4 ar
+		B> ACK 101 msn=9`},
+	{name: "a READ asked for again may be missing in the capture", from: "B", o: Options{Capture: Incomplete}, unk: "read-response-sequence", lines: `
+		A> SEND_ONLY 99 256 ar
+		A> SEND_FIRST 98 256
+		A> READ 100 rlen=600
+		B> RR_F 100 256 msn=5
+		B> RR_M 101 256
+		B> RR_L 102 88 msn=5
+		B> RR_F 101 256 msn=5
+		B> RR_L 102 88 msn=5`},
+	{name: "a READ is answered out of order, and the capture has all", from: "B", want: "read-response-sequence:5", lines: `
+		A> READ 100 rlen=600
+		B> RR_F 100 256 msn=5
+		B> RR_M 101 256
+		B> RR_L 102 88 msn=5
+		B> RR_F 101 256 msn=5`},
+	{name: "READs of one packet and an unknown path MTU", from: "B", kept: "ack-order", unk: "read-response-sequence", lines: `
+		A> READ 100 rlen=1000
+		B> RR_O 100 1000 msn=1
+		A> READ 101 rlen=1000
+		B> RR_O 101 1000 msn=2`},
+	{name: "a READ that is forgotten is asked for again, and lost", from: "B", kept: "ack-order", lines: `
+		A> READ 100 rlen=600
+		B> RR_F 100 256 msn=1
+		B> RR_M 101 256
+		B> RR_L 102 88 msn=1
+		READS 103 8
+		+70ms A> READ 101 rlen=344 va=0x1100 lost
+		A> READ 104 rlen=4
+		B> RR_O 104 4 msn=9`},
+	{name: "rounds that begin further on have made progress", from: "B", o: Options{Default: Attr{RetryCnt: 1}}, kept: "retry-count", lines: `
+		A> SEND_ONLY 100 4
+		A> SEND_ONLY 101 4
+		A> SEND_ONLY 102 4 ar
+		B> ACK 102 msn=3
+		+70ms A> SEND_ONLY 100 4
+		A> SEND_ONLY 101 4
+		A> SEND_ONLY 102 4 ar
+		+70ms A> SEND_ONLY 101 4
+		A> SEND_ONLY 102 4 ar
+		+70ms A> SEND_ONLY 102 4 ar`},
+	{name: "answers before it is known whose they are", kept: "gbn-sender read-response-sequence ack-order", lines: `
+		C> SEND_ONLY 500 4 ar
+		D> ACK 500 msn=1
+		A> READ 100 rlen=4
+		A> READ 101 rlen=4
+		A> READ 102 rlen=4
+		B> RR_O 100 4 msn=5
+		B> RR_O 101 4 msn=6
+		B> RR_O 102 4 msn=7
+		A> SEND_ONLY 103 4 lost
+		A> SEND_ONLY 104 4 ar
+		B> ACK 103 syn=nak msn=7
+		A> SEND_ONLY 103 4
+		A> SEND_ONLY 104 4 ar
+		B> ACK 104 msn=9`},
 	{name: "begins in a message", unk: "opcode-sequence", lines: `
 		A> SEND_MIDDLE 100 256
 		A> SEND_LAST 101 4`},

@@ -18,6 +18,8 @@ type sent struct {
 	seen   uint16 // times it was sent
 	got    uint16 // times it arrived
 	rnr    uint16 // RNR NAKs for it
+	timed  bool   // it was answered
+	cut    bool   // its payload is not known
 }
 
 // What message is open behind a packet.

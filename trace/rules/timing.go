@@ -30,6 +30,7 @@ func (c *Checker) round(f *flow, psn bth.PSN) {
 	if f.peer == nil || !h.sure {
 		c.unknown(GBNSender, whyUnpaired)
 		c.unknown(AckTimeout, whyUnpaired)
+		h.cause = noReason
 		return
 	}
 	// The requester's own host sees each answer that it gets.
@@ -57,7 +58,7 @@ func (c *Checker) round(f *flow, psn bth.PSN) {
 	}
 	w := c.takeReason(h)
 	if w != reasonRNR {
-		c.retries(f, exact)
+		c.retries(f, psn, exact)
 	}
 	c.timeout(f, psn, w, exact)
 }
@@ -68,6 +69,7 @@ func (c *Checker) takeReason(h *half) reason {
 	if h.rnrOn {
 		w = reasonRNR
 	}
+	h.cause = w
 	if h.reasons--; h.reasons <= 0 {
 		h.reason, h.reasons = noReason, 0
 	}
@@ -75,8 +77,12 @@ func (c *Checker) takeReason(h *half) reason {
 }
 
 // retries judges how often the requester has tried without progress.
-func (c *Checker) retries(f *flow, exact bool) {
+func (c *Checker) retries(f *flow, psn bth.PSN, exact bool) {
 	h := &f.req
+	if !exact && psn.After(h.roundAt) {
+		h.tries = 0 // it has heard answers that the capture has had long since
+	}
+	h.roundAt = psn
 	h.tries++
 	switch n := max(f.attr.RetryCnt, 0); {
 	case f.attr.RetryCnt == 0:
@@ -146,7 +152,7 @@ func (c *Checker) timeout(f *flow, psn bth.PSN, w reason, exact bool) {
 	if !exact {
 		late += wayBehind
 		if c.p.Dir != Tx {
-			slack += inFlight // the way may have taken longer for the first
+			slack += wayBehind // the way may have taken longer for the first
 		}
 	}
 	took := c.p.Time - since
