@@ -14,7 +14,9 @@ import (
 	"github.com/softnic/softnic/link"
 	"github.com/softnic/softnic/stats"
 	"github.com/softnic/softnic/transport"
+	"github.com/softnic/softnic/transport/rc"
 	"github.com/softnic/softnic/wire"
+	"github.com/softnic/softnic/wire/bth"
 )
 
 // Options of a device. The zero value is a device for production.
@@ -124,7 +126,7 @@ func Open(ep link.Endpoint, o Options) (*Device, error) {
 		return nil, &OpError{"open_device", info.Name, because(EINVAL, "link MTU %d is too small: the smallest IB MTU, 256, needs %d", info.MTU, 256+headerRoom)}
 	}
 	lo := o.Link
-	lo.Clock, lo.Logger, lo.Inline, lo.PeerOf = d.clock, d.log, o.Stepped, d.peerOf
+	lo.Clock, lo.Logger, lo.Inline, lo.Forge = d.clock, d.log, o.Stepped, d.forge
 	port, err := link.NewPort(ep, lo)
 	if err != nil {
 		return nil, &OpError{"open_device", info.Name, err}
@@ -260,15 +262,22 @@ func (d *Device) lookup(qpn uint32) *QP {
 	return d.qps[qpn]
 }
 
-// peerOf returns the queue pair to which one of the device is connected.
-func (d *Device) peerOf(qpn uint32) (uint32, bool) {
+// forge is link.PortOptions.Forge: what an answer of queue pair qpn, or to what it has sent, would have.
+func (d *Device) forge(qpn uint32, psn bth.PSN, out bool) (f link.Forged, ok bool) {
 	q := d.lookup(qpn)
 	if q == nil {
-		return 0, false
+		return f, false
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.attr.DestQPN, !q.dead && q.attr.State >= StateRTR && q.attr.Path != nil
+	m, ok := q.eng.(*rc.Machine)
+	if !ok || q.dead || q.attr.State < StateRTR || q.attr.Path == nil {
+		return f, false
+	}
+	if out {
+		return link.Forged{To: qpn, MSN: m.MSNBefore(psn)}, true
+	}
+	return link.Forged{To: q.attr.DestQPN, MSN: m.MSN()}, true
 }
 
 // send hands packets to the link and counts them; no lock is held.

@@ -75,42 +75,48 @@ func (p *Port) changeRx(pv *portView, pk *Packet, e *impair.Effect) {
 	pk.Fault = p.parse(pv, pk, v.IDKnown)
 }
 
-// forgedAnswer makes the answer to a request that is lost: a packet from src, where it was going, to dst and the queue pair
-// there that has sent it.
-func forgedAnswer(request bth.BTH, src, dst netip.Addr, qpn uint32, syndrome bth.Syndrome) *wire.Packet {
+// answered makes the answer to a request that is lost: a packet from src, where it was going, to dst.
+func (p *Port) answered(request bth.BTH, src, dst netip.Addr, qpn uint32, out bool, syndrome bth.Syndrome) *wire.Packet {
+	if p.forge == nil {
+		return nil
+	}
+	f, ok := p.forge(qpn, request.PSN(), out)
+	if !ok {
+		return nil // nobody would know where to
+	}
+	p.count.forged.Inc()
 	op := bth.Make(request.Opcode().Service(), bth.Acknowledge)
-	pk := &wire.Packet{Path: &wire.Path{Src: src, Dst: dst, SrcPort: 0xC000 | uint16(qpn)&0x3FFF}, Len: op.Info().Len, Cause: wire.Reply}
-	bth.BTH(pk.Head[:]).Encode(&bth.Fields{Opcode: op, MigReq: request.MigReq(), PKey: request.PKey(), DestQP: qpn, PSN: request.PSN()})
-	bth.AETH(pk.Head[bth.Len:]).Put(syndrome, 0)
+	pk := &wire.Packet{Path: &wire.Path{Src: src, Dst: dst, SrcPort: 0xC000 | uint16(f.To)&0x3FFF}, Len: op.Info().Len, Cause: wire.Reply}
+	bth.BTH(pk.Head[:]).Encode(&bth.Fields{Opcode: op, MigReq: request.MigReq(), PKey: request.PKey(), DestQP: f.To, PSN: request.PSN()})
+	bth.AETH(pk.Head[bth.Len:]).Put(syndrome, f.MSN)
 	return pk
 }
 
-// comeBack delivers a forged packet to the device, as if the link had brought it.
-func (p *Port) comeBack(v *portView, pk *wire.Packet, rule string) {
-	p.count.forged.Inc()
+// answerTx has the device get the forged answer to a request that it has sent and that is lost, as if the link had brought it.
+func (p *Port) answerTx(v *portView, lost *wire.Packet, e *impair.Effect) {
+	pk := p.answered(lost.BTH(), lost.Path.Dst, lost.Path.Src, lost.QPN, true, e.Answer)
+	if pk == nil {
+		return
+	}
 	var f Frame
 	f.frame(v, pk, 0, false)
-	p.loop.put(item{passed: true, note: rule}, f.AppendTo)
+	p.loop.put(item{passed: true, note: e.Rule}, f.AppendTo)
 }
 
 // answerRx sends the forged answer to a request that has been received and is lost.
 func (p *Port) answerRx(v *wire.View, e *impair.Effect) {
-	to, ok := uint32(0), false
-	if p.peerOf != nil {
-		to, ok = p.peerOf(v.BTH().DestQP())
-	}
-	if !ok {
-		return // nobody would know where to
-	}
-	p.count.forged.Inc()
-	pk := forgedAnswer(v.BTH(), v.Dst(), v.Src(), to, e.Answer)
-	pk.QPN = v.BTH().DestQP()
 	t := &p.tx
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.closed {
 		return
 	}
+	qpn := v.BTH().DestQP()
+	pk := p.answered(v.BTH(), v.Dst(), v.Src(), qpn, false, e.Answer)
+	if pk == nil {
+		return
+	}
+	pk.QPN = qpn
 	pv := p.view.Load()
 	t.now = p.clk.Now()
 	p.emit(pv, outgoing{Packet: pk, note: e.Rule})

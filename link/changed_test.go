@@ -291,7 +291,12 @@ func TestForgedAnswer(t *testing.T) {
 		e, raw := pipe.NewRaw(w.cfg)
 		p := linktest.Port(t, e, link.PortOptions{
 			Impair: rules(t, "tx psn=0x2 answer=rnr:5", "rx psn=0x7 answer=nak-access"), Capture: sink,
-			PeerOf: func(qpn uint32) (uint32, bool) { return qpn + 1, qpn == 0x22 },
+			Forge: func(qpn uint32, psn bth.PSN, out bool) (link.Forged, bool) {
+				if out {
+					return link.Forged{To: qpn, MSN: uint32(psn) + 0x110000}, true
+				}
+				return link.Forged{To: qpn + 1, MSN: uint32(psn) + 0x220000}, qpn == 0x22
+			},
 		})
 		pkts := linktest.Sends(linktest.Path(w.src, w.dst), 17, 1, 3)
 		for _, pk := range pkts {
@@ -305,7 +310,7 @@ func TestForgedAnswer(t *testing.T) {
 				t.Fatalf("%s: sent % x, want PSN %v", w.name, ip, psn)
 			}
 		}
-		check := func(what string, ip []byte, src, dst string, qpn uint32, psn bth.PSN, syn byte) {
+		check := func(what string, ip []byte, src, dst string, qpn uint32, psn bth.PSN, syn, msn byte) {
 			t.Helper()
 			n := netLen(ip)
 			ib := ip[n:]
@@ -316,7 +321,7 @@ func TestForgedAnswer(t *testing.T) {
 			if from, to := ip[12:16], ip[16:20]; n == 28 && (!bytes.Equal(from, a.Src.AsSlice()) || !bytes.Equal(to, a.Dst.AsSlice())) {
 				t.Errorf("%s, %s: from %v to %v", w.name, what, from, to)
 			}
-			if b := bth.BTH(ib); len(ib) != 20 || b.Opcode() != 0x11 || b.DestQP() != qpn || b.PSN() != psn || ib[12] != syn || !bytes.Equal(ib[13:16], []byte{0, 0, 0}) {
+			if b := bth.BTH(ib); len(ib) != 20 || b.Opcode() != 0x11 || b.DestQP() != qpn || b.PSN() != psn || ib[12] != syn || !bytes.Equal(ib[13:16], []byte{msn, 0, byte(psn)}) {
 				t.Errorf("%s, %s: % x", w.name, what, ib)
 			}
 		}
@@ -329,7 +334,7 @@ func TestForgedAnswer(t *testing.T) {
 			t.Fatalf("%s: %d packets come back", w.name, len(b.Packets))
 		}
 		v := &b.Packets[0].View
-		check("to itself", append(bytes.Clone(v.Net), v.IB...), w.dst, w.src, 0x33, 2, 0x25)
+		check("to itself", append(bytes.Clone(v.Net), v.IB...), w.dst, w.src, 0x33, 2, 0x25, 0x11)
 		p.Done(b)
 
 		for _, qpn := range []uint32{0x22, 0x44} { // nobody knows where the second is connected to
@@ -344,7 +349,7 @@ func TestForgedAnswer(t *testing.T) {
 		if got := linktest.Drain(t, p, 0); len(got) != 2 || got[0].Fault != wire.Impaired || got[1].Fault != wire.Impaired {
 			t.Errorf("%s: %v", w.name, got)
 		}
-		check("to the peer", strip(w.cfg, raw.TryRead()), w.src, w.dst, 0x23, 7, 0x62)
+		check("to the peer", strip(w.cfg, raw.TryRead()), w.src, w.dst, 0x23, 7, 0x62, 0x22)
 		if f := raw.TryRead(); f != nil {
 			t.Errorf("%s: % x", w.name, f)
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/softnic/softnic/clock"
 	"github.com/softnic/softnic/link/impair"
 	"github.com/softnic/softnic/stats"
+	"github.com/softnic/softnic/wire/bth"
 )
 
 // loopLen is how many packets to the device itself may wait: four times the
@@ -27,13 +28,20 @@ type PortOptions struct {
 	Inline     bool          // stepped: no goroutine and no timer; see Port.Flush and Port.Next
 	IgnoreICRC bool          // accept packets with a wrong ICRC; they are counted
 
-	// PeerOf returns the queue pair to which one of the device is connected, for forged answers (impair: answer=); nil: there are
-	// none. It is called while a batch is parsed. device.Open sets it.
-	PeerOf func(qpn uint32) (peer uint32, ok bool)
+	// Forge returns what an answer has to have that a rule forges (impair: answer=): where request went out, from queue pair qpn of
+	// the device, an answer of its peer; else one of queue pair qpn, to the peer. nil: none are forged. It is called
+	// with a lock of the port held, and must not call the port. device.Open sets it.
+	Forge func(qpn uint32, psn bth.PSN, out bool) (f Forged, ok bool)
 
 	// RxeFlushICRC is for peers on rdma_rxe, which computes the ICRC of a FLUSH wrongly: FLUSH is sent with
 	// that ICRC, and accepted with it as well as with the right one. Any other peer drops such a FLUSH.
 	RxeFlushICRC bool
+}
+
+// Forged is what a forged answer has.
+type Forged struct {
+	To  uint32 // queue pair that gets it
+	MSN uint32 // in its AETH: messages that the one who would have answered has executed, 24 bits
 }
 
 // Port joins an Endpoint with framing, impairment, capture and the loop for packets to the
@@ -49,7 +57,7 @@ type Port struct {
 	inline bool
 	noICRC bool
 	quirk  bool // PortOptions.RxeFlushICRC
-	peerOf func(qpn uint32) (uint32, bool)
+	forge  func(qpn uint32, psn bth.PSN, out bool) (Forged, bool)
 
 	view  atomic.Pointer[portView]
 	sink  atomic.Pointer[Sink]
@@ -86,7 +94,7 @@ type portCounters struct {
 func NewPort(ep Endpoint, opts PortOptions) (*Port, error) {
 	p := &Port{
 		ep: ep, clk: clock.Or(opts.Clock), rules: opts.Impair, log: opts.Logger,
-		inline: opts.Inline, noICRC: opts.IgnoreICRC, quirk: opts.RxeFlushICRC, peerOf: opts.PeerOf,
+		inline: opts.Inline, noICRC: opts.IgnoreICRC, quirk: opts.RxeFlushICRC, forge: opts.Forge,
 	}
 	if p.rules == nil {
 		p.rules = new(impair.Rules)

@@ -112,7 +112,7 @@ func (p *Port) impairTx(v *portView, pk *wire.Packet) {
 	switch {
 	case e.Drop:
 		if e.Answered && pk.QPN != 0 {
-			p.comeBack(v, forgedAnswer(pk.BTH(), pk.Path.Dst, pk.Path.Src, pk.QPN, e.Answer), e.Rule)
+			p.answerTx(v, pk, &e)
 		}
 		return
 	case e.Delay > 0 || e.Reorder:

@@ -57,6 +57,9 @@ func TestImpairmentRules(t *testing.T) {
 		l.emits("ACKNOWLEDGE 000200 1f m1")
 		c.received("9 SUCCESS RECV 3")
 		l.counts("forged=2", "rx_impaired=2", "send_rnr_err=0", "out_of_seq_request=0")
+		l.impair("rx count=1 answer=nak-op")
+		c.gets(peer.SendOnly(nicQP, 0x201, []byte("abc")))
+		l.emits("ACKNOWLEDGE 000201 63 m1") // it counts what was executed
 	})
 	bubble(t, "fields of what is sent", func(t *testing.T) {
 		l := newLab(t, labConfig{})

@@ -22,8 +22,7 @@
 //	set=FIELD:VALUE,...  write other values into header fields: psn:0x12, or psn:+1, psn:-1 for a difference.
 //	             Packets that lack a field are not meant. The ICRC is made right again
 //	answer=NAK   lose the packet, a request of RC or XRC, and have its sender get an answer as if from its
-//	             receiver: nak-sequence, nak-invalid, nak-access, nak-op, rnr (timer code 14) or rnr:CODE.
-//	             The MSN in it is 0
+//	             receiver: nak-sequence, nak-invalid, nak-access, nak-op, rnr (timer code 14) or rnr:CODE
 //
 // Those without a value take a probability as drop=1% or, the same, as a word of its own: p=1%.
 // More words for corrupt and set:

@@ -182,3 +182,17 @@ func (m *Machine) headOf(t *transport.Tx, o bth.Opcode, psn bth.PSN, ackReq, sol
 	})
 	return t.Head[bth.Len:t.Len]
 }
+
+// MSN returns how many messages of the peer were executed, 24 bits: what the next answer has in its AETH.
+func (m *Machine) MSN() uint32 { return m.rsp.msn }
+
+// MSNBefore returns what the peer's MSN is when it has executed all requests before the one that has a PSN, 24 bits.
+func (m *Machine) MSNBefore(psn bth.PSN) uint32 {
+	r := &m.req
+	for i := range r.n {
+		if w := r.at(i); w.packets > 0 && psn.In(w.first, w.packets) {
+			return (w.ssn - 1) & 0xFFFFFF
+		}
+	}
+	return r.ssn & 0xFFFFFF
+}

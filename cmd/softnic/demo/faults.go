@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/softnic/softnic/device"
+	"github.com/softnic/softnic/stats"
 	"github.com/softnic/softnic/wire"
 )
 
@@ -19,6 +20,7 @@ type fault struct {
 	a, b  []string   // impairment rules of the NICs
 	late  bool       // the receive is posted only after b has refused the message
 	cause wire.Cause // of at least one retransmission
+	cnp   bool       // nothing is sent again: b tells a that a packet was marked
 	any   bool       // by chance: retransmissions of any cause, if a packet was hit that needs one
 }
 
@@ -61,6 +63,18 @@ func faults(seed uint64) []fault {
 			op: opSend, size: short, a: []string{"tx opcode=SEND_MIDDLE psn=+2 round=1 reorder", "tx opcode=SEND_MIDDLE psn=+5 round=1 duplicate"}, cause: wire.RetrySequence,
 		},
 		{
+			title: "RC SEND, a byte of packet 4 changed", story: "its ICRC is wrong: b drops it without a word, and answers NAK to the packet behind it",
+			op: opSend, size: short, a: []string{"tx opcode=SEND_MIDDLE psn=+3 round=1 corrupt"}, cause: wire.RetrySequence,
+		},
+		{
+			title: "RC SEND, answered by a rule", story: "b has a receive; a rule loses the packet and forges an RNR NAK, to see what a makes of it",
+			op: opSend, size: 1000, b: []string{"rx opcode=SEND_ONLY count=1 answer=rnr:12"}, cause: wire.RetryRNR,
+		},
+		{
+			title: "RC WRITE, packet 4 marked (ECN)", story: "a router marks it because its queue grows: b takes it and tells a, with a CNP",
+			op: opWrite, size: short, a: []string{"tx opcode=WRITE_MIDDLE psn=+3 round=1 ecn=ce"}, cnp: true,
+		},
+		{
 			title: "RC WRITE, 2% lost both ways", story: "by chance, acknowledgements too",
 			op: opWrite, size: 256 << 10, a: drop(seed), b: drop(seed + 1), any: true,
 		},
@@ -85,6 +99,7 @@ func (f *fault) play(ctx context.Context, a, b *nic, p pattern) ([]Retransmissio
 			}
 		}
 	}
+	told := a.dev.Counters().Load(stats.RpCnpHandled)
 	var late func() error
 	if f.late {
 		late = func() error { return a.awaitRNR(ctx) }
@@ -93,6 +108,12 @@ func (f *fault) play(ctx context.Context, a, b *nic, p pattern) ([]Retransmissio
 		return nil, fmt.Errorf("%s: %w", f.title, err)
 	}
 	l := append(a.retried(), b.retried()...)
+	if f.cnp {
+		if a.dev.Counters().Load(stats.RpCnpHandled) == told || len(l) > 0 {
+			return l, fmt.Errorf("%s: no CNP came, or %d packets were sent again", f.title, len(l))
+		}
+		return l, nil
+	}
 	if err := f.check(a, b, l); err != nil {
 		return l, fmt.Errorf("%s: %w", f.title, err)
 	}

@@ -194,6 +194,20 @@ type watcher struct {
 	frames  int // handed on
 }
 
+// Arrived implements link.OrderedSink.
+func (w *watcher) Arrived(when time.Time) {
+	if o, ok := w.next.(link.OrderedSink); ok {
+		o.Arrived(when)
+	}
+}
+
+// Handled implements link.OrderedSink.
+func (w *watcher) Handled(when time.Time) {
+	if o, ok := w.next.(link.OrderedSink); ok {
+		o.Handled(when)
+	}
+}
+
 // Capture implements link.Sink.
 func (w *watcher) Capture(r *link.Record) {
 	captured := w.next != nil && (w.wants == nil || w.wants(r))

@@ -1,49 +1,113 @@
 package demo
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"time"
 
-	"github.com/google/gopacket/layers"
-	"github.com/google/gopacket/pcapgo"
+	"github.com/softnic/softnic/trace"
+	"github.com/softnic/softnic/trace/report"
+	"github.com/softnic/softnic/trace/rules"
 )
 
 // checkFile computes the ICRC of every frame of a capture anew and returns how
-// many frames there are.
-func checkFile(path string) (frames int, err error) {
+// many frames there are, and how many of them were spoiled on purpose.
+func checkFile(path string) (frames, spoiled int, err error) {
 	file, err := os.Open(path)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	defer file.Close()
 	return checkFrames(file)
 }
 
-func checkFrames(file io.Reader) (frames int, err error) {
-	r, err := pcapgo.NewNgReader(file, pcapgo.NgReaderOptions{WantMixedLinkType: true})
+func checkFrames(file io.Reader) (frames, spoiled int, err error) {
+	r, err := trace.NewReader(file)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	for {
-		data, ci, err := r.ReadPacketData()
+		p, err := r.Next()
 		if errors.Is(err, io.EOF) {
-			return frames, nil
+			return frames, spoiled, nil
 		}
 		if err != nil {
-			return frames, fmt.Errorf("frame %d cannot be read: %w", frames+1, err)
+			return frames, spoiled, fmt.Errorf("frame %d cannot be read: %w", frames+1, err)
 		}
 		frames++
-		i, err := r.Interface(ci.InterfaceIndex)
-		if err != nil {
-			return frames, fmt.Errorf("frame %d: %w", frames, err)
+		if p.Link != trace.LinkRaw {
+			return frames, spoiled, fmt.Errorf("frame %d: link type %v, expected raw IP", frames, p.Link)
 		}
-		if i.LinkType != layers.LinkTypeRaw {
-			return frames, fmt.Errorf("frame %d: link type %v, expected raw IP", frames, i.LinkType)
-		}
-		if err := checkICRC(data); err != nil {
-			return frames, fmt.Errorf("frame %d (interface %s): %w", frames, i.Name, err)
+		onPurpose := bytes.Contains(p.Comment, []byte(" corrupt"))
+		switch err := checkICRC(p.Data); {
+		case onPurpose && err == nil:
+			return frames, spoiled, fmt.Errorf("frame %d: the ICRC is right, and a byte was changed", frames)
+		case onPurpose:
+			spoiled++
+		case err != nil:
+			return frames, spoiled, fmt.Errorf("frame %d: %w", frames, err)
 		}
 	}
+}
+
+// Trace is what softnic trace says of the capture.
+type Trace struct {
+	Packets uint64           `json:"packets"`
+	Kept    int              `json:"rules_kept"`    // rules that were kept wherever they could be judged
+	Unknown int              `json:"rules_unknown"` // rules of which nothing could be judged
+	Broken  []report.Verdict `json:"broken"`
+}
+
+// judge has the rules of the transports look over the capture. It is told what the two NICs have agreed, that is, the defaults
+// of device.ConnectOptions.
+func (d *demo) judge() error {
+	file, err := os.Open(d.opts.File)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	end := func(n *nic) rules.End {
+		return rules.End{Addr: n.gid.Addr(), QPN: n.rc.Num(), Attr: rules.Attr{Depth: 16, Timeout: ackTimeout, RetryCnt: 7}}
+	}
+	r, err := report.Analyze([]report.Input{{Name: d.opts.File, R: file}}, report.Options{
+		Rules: rules.Options{Connections: []rules.Connection{{A: end(d.a), B: end(d.b), MTU: pathMTU}}, Slack: time.Millisecond},
+	})
+	if err != nil {
+		return err
+	}
+	t := &Trace{Packets: r.Packets.Total, Broken: []report.Verdict{}}
+	for _, v := range r.Rules {
+		switch v.Verdict {
+		case "broken":
+			t.Broken = append(t.Broken, v)
+		case "kept":
+			t.Kept++
+		case "unknown":
+			t.Unknown++
+		}
+	}
+	d.report.Trace = t
+	return d.verdict(t)
+}
+
+// verdict prints what the trace shows: no rule is broken but the one that was broken on purpose.
+func (d *demo) verdict(t *Trace) error {
+	d.printf("\nAnd what `softnic trace %s` makes of the capture: %d rules of the transports kept", d.opts.File, t.Kept)
+	if t.Unknown > 0 {
+		d.printf(", %d that it cannot judge", t.Unknown)
+	}
+	d.printf(", %d broken.\n\n", len(t.Broken))
+	for _, v := range t.Broken {
+		for _, x := range v.Violations {
+			d.printf("  %-6s packet %d: %s > %s QP 0x%06x: %s\n", v.Rule, x.Packet, x.Src, x.Dst, x.QPN, x.Text)
+		}
+	}
+	if len(t.Broken) != 1 || t.Broken[0].Rule != rules.Table[rules.ICRC].Name || t.Broken[0].Broken != 1 {
+		return fmt.Errorf("the byte that was changed on purpose is all that should be wrong in the capture: see `softnic trace %s`", d.opts.File)
+	}
+	d.printf("\nThat is the byte which was changed on purpose. The same as a picture: softnic trace --picture demo.svg %s\n", d.opts.File)
+	return nil
 }
