@@ -1,0 +1,39 @@
+package impair
+
+import (
+	"os"
+	"strings"
+	"testing"
+)
+
+// What a rule can say is in the manual, and in the comment of the package.
+func TestDocumented(t *testing.T) {
+	for _, file := range []string{"../../docs/impair.md", "doc.go"} {
+		b, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := string(b)
+		has := func(what, word string) {
+			t.Helper()
+			if !strings.Contains(text, word) {
+				t.Errorf("%s does not tell of %s %s", file, what, word)
+			}
+		}
+		for _, a := range actions {
+			has("action", a.name)
+		}
+		for w := range matchers {
+			has("word", w+"=")
+		}
+		for _, f := range fields {
+			has("field", f.name)
+		}
+		for n := range ecns {
+			has("ecn", n)
+		}
+		for n := range answers {
+			has("answer", n)
+		}
+	}
+}
