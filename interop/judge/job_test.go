@@ -55,6 +55,8 @@ func TestJob(t *testing.T) {
 		}
 		t.Run(name, func(t *testing.T) {
 			findings, frames, err := All(file)
+			broken, rerr := Rules(file)
+			findings, err = append(findings, broken...), errors.Join(err, rerr)
 			total += frames
 			t.Logf("%d RoCE frames", frames)
 			const most = 50
