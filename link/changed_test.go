@@ -146,10 +146,14 @@ func TestChangeTx(t *testing.T) {
 							if !captured {
 								return
 							}
-							sent := 0
+							sent, impaired := 0, 0
 							for _, r := range sink.Take() {
 								if r.Fault == wire.Impaired {
-									continue // held back, as it was
+									impaired++
+									if r.Bytes[r.HeadAt+13] != 'a' || r.BTH().PSN() != 2 || r.BTH().AckReq() || r.BTH().BECN() {
+										t.Errorf("before the change: % x", r.Bytes)
+									}
+									continue
 								}
 								if !bytes.Equal(strip(w.cfg, r.Bytes), strip(w.cfg, all[sent])) {
 									t.Errorf("record %d: % x, on the wire % x", sent, r.Bytes, all[sent])
@@ -159,8 +163,8 @@ func TestChangeTx(t *testing.T) {
 								}
 								sent++
 							}
-							if sent != 3 {
-								t.Errorf("%d records", sent)
+							if sent != 3 || impaired != 1 {
+								t.Errorf("%d records, %d impaired", sent, impaired)
 							}
 						})
 					})
@@ -268,14 +272,20 @@ func TestChangeRx(t *testing.T) {
 						if n != 3 || counter(p.Counters(), "rx_changed") != 1 {
 							t.Errorf("%d packets, %v", n, p.Counters())
 						}
-						noted := 0
+						noted, impaired := 0, 0
 						for _, r := range sink.Take() {
-							if strings.Contains(r.Note, c.rule) {
+							if strings.Contains(r.Note, c.rule) && r.Fault != wire.Impaired {
 								noted++
 							}
+							if r.Fault == wire.Impaired {
+								if was := r.Bytes[r.HeadAt:]; was[13] != 'a' || was[11] != 2 || was[8] != 0 || was[4] != 0 || was[19] != '2' {
+									t.Errorf("before the change: % x", was)
+								}
+								impaired++
+							}
 						}
-						if noted != 1 {
-							t.Errorf("%d records name the rule", noted)
+						if noted != 1 || impaired != 1 {
+							t.Errorf("%d records name the rule, %d are impaired", noted, impaired)
 						}
 					})
 				})

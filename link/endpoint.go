@@ -86,6 +86,7 @@ type Packet struct {
 	Other   bool       // what a Diverter brings in; Parse gives it NotRoCE and does not look at it
 
 	passed bool   // receive impairment has been applied
+	told   bool   // the capture has it already, as it was
 	note   string // impairment rule that touched it
 }
 

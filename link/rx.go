@@ -76,7 +76,8 @@ func (p *Port) impairRx(pv *portView, b *Batch, pk *Packet) {
 	v := &pk.View
 	e := p.rules.Apply(impair.Rx, v.Src(), v.BTH())
 	eth, net, ib := v.Eth, v.Net, v.IB // as they are before a change makes a packet of it that cannot be parsed
-	if e.Mark || e.Change != nil {
+	if (e.Mark || e.Change != nil) && !e.Drop {
+		p.captureOriginal(b, pk, &e)
 		p.changeRx(pv, pk, &e)
 	}
 	copied := func(note string) later { return later{slices.Concat(eth, net, ib), note} }
@@ -107,7 +108,7 @@ func (p *Port) impairRx(pv *portView, b *Batch, pk *Packet) {
 		}
 	default:
 		for range e.Duplicate {
-			b.later = append(b.later, copied(e.Rule))
+			b.later = append(b.later, copied(alsoBy(e.ChangedBy, e.Rule)))
 		}
 		for {
 			l, ok := p.rx.held.overtaken()
@@ -124,7 +125,9 @@ func (p *Port) impairRx(pv *portView, b *Batch, pk *Packet) {
 func (p *Port) Done(b *Batch) {
 	if s := p.sink.Load(); s != nil {
 		for i := range b.Packets {
-			b.capture(*s, &b.Packets[i])
+			if pk := &b.Packets[i]; !pk.told || pk.Fault != wire.Impaired {
+				b.capture(*s, pk)
+			}
 		}
 		if o, ok := (*s).(OrderedSink); ok && !b.arrived.IsZero() {
 			o.Handled(b.arrived)
@@ -133,6 +136,22 @@ func (p *Port) Done(b *Batch) {
 	if len(b.later) > 0 {
 		p.inject(b)
 	}
+}
+
+// captureOriginal captures a packet as it has come, before a rule changes it. What is held back besides is not captured again
+// until it goes on.
+func (p *Port) captureOriginal(b *Batch, pk *Packet, e *impair.Effect) {
+	s := p.sink.Load()
+	if s == nil {
+		return
+	}
+	fault, note := pk.Fault, pk.note
+	pk.Fault, pk.note = wire.Impaired, e.ChangedBy
+	if e.Delay > 0 || e.Reorder {
+		pk.note = e.Rule
+	}
+	b.capture(*s, pk)
+	pk.Fault, pk.note, pk.told = fault, note, true
 }
 
 // tellArrived tells a sink of the records that are to come.

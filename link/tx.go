@@ -105,9 +105,12 @@ func (p *Port) impairTx(v *portView, pk *wire.Packet) {
 		o.note = e.ChangedBy
 		p.count.changedTx.Inc()
 	}
-	if e.Drop || e.Delay > 0 || e.Reorder {
+	switch {
+	case e.Drop || e.Delay > 0 || e.Reorder:
 		p.count.impairedTx.Inc()
 		p.captureUnsent(v, pk, wire.Impaired, e.Rule)
+	case o.note != "":
+		p.captureUnsent(v, pk, wire.Impaired, o.note) // as it was
 	}
 	switch {
 	case e.Drop:
@@ -130,11 +133,19 @@ func (p *Port) impairTx(v *portView, pk *wire.Packet) {
 		return
 	}
 	p.emit(v, o)
-	o.note = e.Rule
+	o.note = alsoBy(e.ChangedBy, e.Rule)
 	for range e.Duplicate {
 		p.emit(v, o)
 	}
 	p.emitOvertaken(v)
+}
+
+// alsoBy is the note on a packet that one rule has changed, perhaps, and a later one has made something of.
+func alsoBy(changed, rule string) string {
+	if changed == "" || changed == rule {
+		return rule
+	}
+	return changed + ", " + rule
 }
 
 // copied returns o with a packet of its own, for longer than the call that brought it.

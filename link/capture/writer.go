@@ -40,7 +40,7 @@ var interfaces = [ifCount]struct{ name, description string }{
 //
 // Records are written in order of time, of the same time those received first, some ten milliseconds after they came, in a
 // form that can be followed. A packet that impairment held back is there twice, as impaired when it was
-// held back and as sent or received when it went on.
+// held back and as sent or received when it went on; one that it changed likewise, as impaired how it was.
 type Writer struct {
 	nic
 	spool spool

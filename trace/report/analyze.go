@@ -75,6 +75,7 @@ type analysis struct {
 	started       bool
 	first, last   int64
 	view          wire.View
+	changed       bool // origin.changed, of the packet that is looked at
 	packet        rules.Packet
 	extended      []byte // of packets that are cut
 
@@ -219,10 +220,12 @@ func (a *analysis) judge(h *trace.Held) {
 	}
 	a.packet = rules.Packet{Number: h.Number, Time: h.Time, Iface: h.Iface, Fault: fault, Cut: h.Cut, View: v}
 	p := &a.packet
+	a.changed = false
 	var o origin
 	if at := place(h.Flags >> placeShift & 0xFF); at != elsewhere {
 		o = originOf(at, h.Flags, h.Comment)
 		p.Dir, p.Fate, p.Round = o.dir, o.fate, o.round
+		a.changed = o.changed
 		if fault == wire.OK {
 			p.Fault = o.fault
 		}

@@ -209,7 +209,7 @@ func conversation(ab, ba *row) Conversation {
 func direction(r *row, took *latencies) *Direction {
 	d := &Direction{
 		Packets: r.packets, Bytes: r.bytes, Messages: r.messages, ACKs: r.acks, RNRNAKs: r.rnr, CNPs: r.cnps, CEMarked: r.marked,
-		WrongICRC: r.wrong, Cut: r.cut, LostOnPurpose: r.lost, HeldOnPurpose: r.held,
+		WrongICRC: r.wrong, Cut: r.cut, LostOnPurpose: r.lost, HeldOnPurpose: r.held, ForgedOnPurpose: r.forged,
 		Opcodes: map[string]uint64{}, NAKs: map[string]uint64{}, Dropped: map[string]uint64{},
 		Retransmissions: Retransmissions{r.again[rules.AfterNAK], r.again[rules.ImpliedNAK], r.again[rules.AfterRNR], r.again[rules.OnItsOwn]},
 	}

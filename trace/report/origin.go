@@ -37,6 +37,8 @@ type origin struct {
 	fault wire.Fault // why it was dropped
 	round int
 	cause rules.Cause // as its sender said; NotAgain: it did not
+	// changed says that the packet did not go on as it stands here: the one that did comes next.
+	changed bool
 }
 
 // originOf reads what softnic says of a packet, in its flags and comment.
@@ -55,16 +57,23 @@ func originOf(at place, flags uint32, comment []byte) (o origin) {
 	// The words that softnic's own rules for impairment use; see package link/impair.
 	switch at {
 	case atTx, atRx:
-		if bytes.Contains(words, []byte("duplicate")) {
+		switch {
+		case forges(words):
+			o.fate = rules.Forged
+		case bytes.Contains(words, []byte("duplicate")):
 			o.fate = rules.Copied
 		}
 	case atImpaired:
 		o.fate, o.fault = rules.Held, wire.Impaired
-		if bytes.Contains(words, []byte("drop")) {
+		o.changed = forges(words) && !bytes.Contains(words, []byte(" answer="))
+		if bytes.Contains(words, []byte("drop")) || forges(words) {
 			o.fate = rules.Lost
 		}
 	case atDropped:
 		o.fate = rules.Dropped
+		if forges(words) {
+			o.fate = rules.Forged
+		}
 		name := words
 		for i, c := range words {
 			if c == ':' || c == ';' {
@@ -80,6 +89,16 @@ func originOf(at place, flags uint32, comment []byte) (o origin) {
 		}
 	}
 	return o
+}
+
+// forges reports whether a rule that stands in a comment changes packets, or makes some.
+func forges(words []byte) bool {
+	for _, w := range [][]byte{[]byte(" corrupt"), []byte(" set="), []byte(" ecn="), []byte(" answer=")} {
+		if bytes.Contains(words, w) {
+			return true
+		}
+	}
+	return false
 }
 
 // causes are the reasons that softnic gives for sending again.

@@ -104,8 +104,9 @@ type Direction struct {
 	Cut             uint64            `json:"truncated"`
 	LostOnPurpose   uint64            `json:"lost_on_purpose"`
 	HeldOnPurpose   uint64            `json:"held_on_purpose"`
-	Dropped         map[string]uint64 `json:"dropped"` // by the receiver, as the capture says why
-	Latency         *Latency          `json:"latency"` // of the requests that go this way
+	ForgedOnPurpose uint64            `json:"forged_on_purpose"` // changed, or made, by a rule
+	Dropped         map[string]uint64 `json:"dropped"`           // by the receiver, as the capture says why
+	Latency         *Latency          `json:"latency"`           // of the requests that go this way
 }
 
 // Retransmissions are packets by why they were sent again.

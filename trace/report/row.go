@@ -32,6 +32,7 @@ type row struct {
 	cnps, marked   uint64
 	wrong          uint64
 	lost, held     uint64 // on purpose
+	forged         uint64 // changed or made on purpose
 	dropped        [wire.Faults]uint32
 	mtu            int
 	source         uint32 // queue pair that sends
@@ -75,9 +76,9 @@ func (r *row) firstSight(p *rules.Packet, seed maphash.Seed, ib []byte) bool {
 	switch p.Dir {
 	case rules.Tx:
 		r.hasTx = true
-		return p.Fate != rules.Copied && p.Fate != rules.Dropped
+		return p.Fate != rules.Copied && p.Fate != rules.Dropped && p.Fate != rules.Forged
 	case rules.Rx:
-		return !r.hasTx
+		return !r.hasTx && p.Fate != rules.Forged
 	}
 	h := maphash.Bytes(seed, ib)
 	for i := range r.recent {
@@ -102,6 +103,11 @@ func (r *row) add(p *rules.Packet, s *rules.Seen, cause rules.Cause, sent, arriv
 		r.held++
 	case rules.Dropped:
 		r.dropped[p.Fault]++
+	case rules.Forged:
+		r.forged++
+		if p.Fault != wire.OK {
+			r.dropped[p.Fault]++
+		}
 	}
 	if arrived && v.TClass()&3 == 3 {
 		r.marked++

@@ -44,6 +44,10 @@ func (a *analysis) tally(h *trace.Held, p *rules.Packet, s *rules.Seen, cause ru
 	}
 	r.last = max(r.last, h.Time)
 	switch {
+	case s.WrongICRC && p.Fate == rules.Forged:
+		r.forged++
+		a.dot(r, p, MarkLost)
+		return
 	case s.WrongICRC:
 		if r.firstSight(p, a.seed, v.IB) {
 			r.wrong++
@@ -66,13 +70,16 @@ func (a *analysis) tally(h *trace.Held, p *rules.Packet, s *rules.Seen, cause ru
 		sent = r.firstSight(p, a.seed, v.IB)
 		arrived = p.Dir == rules.Rx || p.Dir == rules.Unknown && sent
 	}
-	if !sent {
+	if !sent && p.Fate != rules.Forged {
 		a.p.TwiceSeen++
 	}
 	if s.Cause != rules.NotAgain && cause != rules.NotAgain {
 		s.Cause = cause // its sender knows
 	}
 	r.add(p, s, s.Cause, sent, arrived)
+	if a.changed { // what it was changed to comes next
+		r.lost--
+	}
 	if h.Cut && sent {
 		r.cut++
 	}

@@ -167,7 +167,7 @@ func (d *Direction) text(p *printer) {
 		text string
 	}{
 		{d.RNRNAKs, "RNR NAKs"}, {d.CNPs, "CNPs"}, {d.CEMarked, "CE-marked"}, {d.WrongICRC, "with a wrong ICRC"}, {d.Cut, "truncated"},
-		{d.LostOnPurpose, "lost on purpose"}, {d.HeldOnPurpose, "held back on purpose"},
+		{d.LostOnPurpose, "lost on purpose"}, {d.HeldOnPurpose, "held back on purpose"}, {d.ForgedOnPurpose, "changed or made on purpose"},
 	} {
 		if x.n > 0 {
 			l = append(l, fmt.Sprintf("%d %s", x.n, x.text))

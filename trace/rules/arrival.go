@@ -24,7 +24,11 @@ func (c *Checker) arrival(f *flow) {
 	h, v := &f.req, c.p.View
 	psn := v.BTH().PSN()
 	s := h.record(psn)
-	if s == nil || !f.hasRx {
+	if !f.hasRx {
+		return
+	}
+	if s == nil { // what its receiver makes of a PSN that nobody has sent, as far as is known, is not followed
+		h.arr.known = false
 		return
 	}
 	s.got++
@@ -42,7 +46,7 @@ func (c *Checker) arrival(f *flow) {
 	}
 	switch d := psn.Sub(a.epsn); {
 	case d == 0:
-		if c.p.Fate != Dropped || !refused(c.p.Fault) {
+		if !c.p.judged() || !refused(c.p.Fault) {
 			a.epsn = psn.Add(n)
 		}
 	case d > 0:

@@ -29,6 +29,7 @@ const (
 	Lost                // dropped on purpose, by impairment, where it was seen
 	Held                // held back on purpose: it is in the capture again when it goes on, with the same Round
 	Copied              // made on purpose: a copy of a packet that has passed
+	Forged              // made or changed on purpose: its sender has not sent it, its receiver gets it. Of a changed one what was sent is there too, Lost
 )
 
 // Packet is one packet of a capture.
@@ -188,6 +189,10 @@ func (c *Checker) judge(p *Packet) {
 	b := v.BTH()
 	op := b.Opcode()
 	service := serviceOf(op)
+	if p.Fate == Forged {
+		c.forged(service)
+		return
+	}
 	switch service {
 	case bth.CNP:
 		c.cnp(p)
@@ -216,6 +221,39 @@ func (c *Checker) judge(p *Packet) {
 	}
 	if arrived && service != bth.UC {
 		c.arrival(f)
+	}
+}
+
+// forged takes what nobody has sent: it binds its receiver alone.
+func (c *Checker) forged(service bth.Service) {
+	p := c.p
+	v := p.View
+	switch service {
+	case bth.UD:
+		c.marked(p)
+		return
+	case bth.RC, bth.UC, bth.XRC:
+	default:
+		return
+	}
+	c.marked(p)
+	f := c.flow(keyOf(v))
+	c.fingerprint(f, p)
+	arrived := p.Fault == wire.OK || reached(p.Fault)
+	if p.Dir == Tx {
+		arrived = !f.hasRx
+	}
+	c.seen.Arrived = arrived
+	switch {
+	case v.Info.Has(bth.Response):
+		c.response(f, false, arrived)
+	default:
+		if psn := v.BTH().PSN(); !psn.Before(f.req.max) {
+			f.req.strange = true
+		}
+		if arrived && service != bth.UC {
+			c.arrival(f)
+		}
 	}
 }
 

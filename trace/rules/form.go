@@ -12,13 +12,13 @@ import (
 // judged further.
 func (c *Checker) wellFormed(p *Packet) bool {
 	v := p.View
-	if p.Cut && (!c.o.TrustCut || p.Fault != wire.OK && p.Fate != Dropped || !v.Info.Known() || len(v.IB) < v.Info.Len+wire.ICRCLen) {
+	if p.Cut && (!c.o.TrustCut || p.Fault != wire.OK && !p.judged() || !v.Info.Known() || len(v.IB) < v.Info.Len+wire.ICRCLen) {
 		c.unknown(Format, whyCut)
 		c.unknown(ICRC, whyCut)
 		return false
 	}
 	f := wire.OK
-	if p.Fate != Dropped || p.Fault < wire.ICRC {
+	if !p.judged() || p.Fault < wire.ICRC {
 		f = p.Fault // of the parser
 	}
 	switch {
@@ -44,6 +44,9 @@ func (c *Checker) wellFormed(p *Packet) bool {
 	return true
 }
 
+// judged reports whether the fault is the verdict of the packet's receiver.
+func (p *Packet) judged() bool { return p.Fate == Dropped || p.Fate == Forged }
+
 func reserved(s bth.Syndrome) bool {
 	return !s.IsAck() && !s.IsRNR() && (!s.IsNak() || s > bth.NakInvalidRD)
 }
@@ -62,11 +65,17 @@ func (c *Checker) malformed(r ID, format string, args ...any) {
 		c.wrong[c.wrongAt%len(c.wrong)] = h
 		c.wrongAt++
 	}
+	if c.p.Fate == Forged {
+		return
+	}
 	c.broken(r, format, args...)
 }
 
 // formed counts that a packet keeps a rule on single packets.
 func (c *Checker) formed(r ID) {
+	if c.p.Fate == Forged {
+		return
+	}
 	if v := c.p.View; c.p.Dir == Rx {
 		if f := c.flows[keyOf(v)]; f != nil && f.hasTx {
 			return
@@ -79,7 +88,7 @@ func (c *Checker) formed(r ID) {
 func (c *Checker) goodICRC(p *Packet) bool {
 	v := p.View
 	switch {
-	case p.Fate == Dropped && p.Fault == wire.ICRC:
+	case p.judged() && p.Fault == wire.ICRC:
 	case c.o.NoICRC:
 		c.unknown(ICRC, whyNoICRC)
 		return true
@@ -91,7 +100,7 @@ func (c *Checker) goodICRC(p *Packet) bool {
 		return true
 	}
 	c.malformed(ICRC, "%v PSN %v: wrong ICRC", v.BTH().Opcode(), v.BTH().PSN())
-	if f := c.flows[keyOf(v)]; f != nil {
+	if f := c.flows[keyOf(v)]; f != nil && p.Fate != Forged {
 		f.blind = true // it may have had any PSN
 	}
 	return false

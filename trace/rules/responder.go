@@ -347,6 +347,11 @@ func (c *Checker) sequenceNak(f *flow, psn bth.PSN) bool {
 		return false
 	}
 	switch exact := c.exact(q); {
+	case h.strange:
+		h.strange = false
+		c.unknown(NakFirstMissing, whyForged)
+		c.keep(NakOncePerGap)
+		return true
 	case exact && h.arr.gap(psn):
 	case exact && h.arr.tied(psn, c.p.Time):
 		c.unknown(NakFirstMissing, whyOrder)

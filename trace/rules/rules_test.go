@@ -554,6 +554,56 @@ var requestCases = []scriptCase{
 		A> SEND_ONLY 101 4 ar
 		B> ACK 100 syn=rnr20 msn=0
 		B> ACK 101 msn=2`},
+	// What was made or changed on purpose binds who gets it, and nobody else.
+	{name: "a forged RNR NAK, and the responder's own answer", from: "A", kept: "rnr-wait", lines: `
+		A> SEND_ONLY 100 4 ar lost
+		B> ACK 100 syn=rnr20 msn=9 forged
+		B> ACK 99 msn=3
+		+11ms A> SEND_ONLY 100 4 ar
+		B> ACK 100 msn=4`},
+	{name: "a forged RNR NAK that is not waited for", from: "A", want: "rnr-wait:3", lines: `
+		A> SEND_ONLY 100 4 ar lost
+		B> ACK 100 syn=rnr20 msn=0 forged
+		+9ms A> SEND_ONLY 100 4 ar
+		B> ACK 100 msn=1`},
+	{name: "a forged sequence NAK is acted upon", from: "A", kept: "gbn-sender", lines: `
+		A> SEND_ONLY 100 4 ar
+		A> SEND_ONLY 101 4 ar
+		B> ACK 100 syn=nak msn=0 forged
+		A> SEND_ONLY 100 4 ar
+		A> SEND_ONLY 101 4 ar
+		B> ACK 101 msn=2`},
+	{name: "a forged sequence NAK is acted upon wrongly", from: "A", want: "gbn-sender:4", lines: `
+		A> SEND_ONLY 100 4 ar
+		A> SEND_ONLY 101 4 ar
+		B> ACK 100 syn=nak msn=0 forged
+		A> SEND_ONLY 101 4 ar
+		B> ACK 101 msn=2`},
+	{name: "changed on its way out", lines: `
+		A> SEND_ONLY 100 4 ar
+		B> ACK 100 msn=1
+		A> SEND_ONLY 101 4 ar lost
+		A> SEND_ONLY 102 4 ar tver=1 pad=1 forged
+		A> SEND_ONLY 102 4 ar`},
+	{name: "its ICRC spoiled on its way out", lines: `
+		A> SEND_ONLY 100 4 ar
+		B> ACK 100 msn=1
+		A> SEND_ONLY 101 4 ar lost
+		A> SEND_ONLY 101 4 ar bad forged
+		A> SEND_ONLY 102 4 ar
+		B> ACK 101 syn=nak msn=1`},
+	{name: "a PSN that skips because it was changed, and the NAK", unk: "nak-first-missing", lines: `
+		A> SEND_ONLY 100 4 ar
+		B> ACK 100 msn=1
+		A> SEND_ONLY 101 4 ar lost
+		A> SEND_ONLY 105 4 ar forged
+		B> ACK 101 syn=nak msn=1`},
+	{name: "a NAK beyond what was sent, to a changed PSN", want: "response-range:5", lines: `
+		A> SEND_ONLY 100 4 ar
+		B> ACK 100 msn=1
+		A> SEND_ONLY 101 4 ar lost
+		A> SEND_ONLY 105 4 ar forged
+		B> ACK 102 syn=nak msn=1`},
 }
 
 func TestRules(t *testing.T) {

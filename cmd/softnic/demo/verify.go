@@ -41,7 +41,8 @@ func checkFrames(file io.Reader) (frames, spoiled int, err error) {
 		if p.Link != trace.LinkRaw {
 			return frames, spoiled, fmt.Errorf("frame %d: link type %v, expected raw IP", frames, p.Link)
 		}
-		onPurpose := bytes.Contains(p.Comment, []byte(" corrupt"))
+		// On the interface impaired it is as it was before.
+		onPurpose := bytes.Contains(p.Comment, []byte(" corrupt")) && r.Interfaces()[p.Iface].Name == "tx"
 		switch err := checkICRC(p.Data); {
 		case onPurpose && err == nil:
 			return frames, spoiled, fmt.Errorf("frame %d: the ICRC is right, and a byte was changed", frames)
@@ -93,21 +94,16 @@ func (d *demo) judge() error {
 	return d.verdict(t)
 }
 
-// verdict prints what the trace shows: no rule is broken but the one that was broken on purpose.
+// verdict prints what the trace shows: no rule is broken.
 func (d *demo) verdict(t *Trace) error {
 	d.printf("\nAnd what `softnic trace %s` makes of the capture: %d rules of the transports kept", d.opts.File, t.Kept)
 	if t.Unknown > 0 {
 		d.printf(", %d that it cannot judge", t.Unknown)
 	}
-	d.printf(", %d broken.\n\n", len(t.Broken))
-	for _, v := range t.Broken {
-		for _, x := range v.Violations {
-			d.printf("  %-6s packet %d: %s > %s QP 0x%06x: %s\n", v.Rule, x.Packet, x.Src, x.Dst, x.QPN, x.Text)
-		}
+	d.printf(", %d broken.\nFor what was lost, changed or made on purpose nobody is blamed: the comments of the capture tell of it. The same as a picture:\n"+
+		"softnic trace --picture demo.svg %s\n", len(t.Broken), d.opts.File)
+	if len(t.Broken) > 0 {
+		return fmt.Errorf("rules of the transports are broken: see `softnic trace %s`", d.opts.File)
 	}
-	if len(t.Broken) != 1 || t.Broken[0].Rule != rules.Table[rules.ICRC].Name || t.Broken[0].Broken != 1 {
-		return fmt.Errorf("the byte that was changed on purpose is all that should be wrong in the capture: see `softnic trace %s`", d.opts.File)
-	}
-	d.printf("\nThat is the byte which was changed on purpose. The same as a picture: softnic trace --picture demo.svg %s\n", d.opts.File)
 	return nil
 }
