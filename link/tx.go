@@ -17,6 +17,9 @@ const ringLen = 64
 // headers to fit into one IP packet.
 const maxBurst = 65535 - wire.MaxNetLen
 
+// maxParts bounds in how many places of memory a burst is: Linux takes 1024 in one call (UIO_MAXIOV).
+const maxParts = 1000
+
 // txState is the sending half of a port.
 type txState struct {
 	mu     sync.Mutex
@@ -34,6 +37,7 @@ type txState struct {
 	segs  int
 	size  int // length of all but the last
 	bytes int
+	parts int // places in memory that hold it
 }
 
 // outgoing is a packet on its way to be framed.
@@ -258,15 +262,16 @@ func (p *Port) emit(v *portView, o outgoing) {
 // segment returns the place of a packet in the burst under construction, or begins
 // a new one.
 func (t *txState) segment(pk *wire.Packet, maxSegs int) int {
-	n := pk.IBLen()
-	if t.open && t.segs < maxSegs && n <= t.size && t.bytes+n <= maxBurst &&
+	n, parts := pk.IBLen(), len(pk.Data)+2
+	if t.open && t.segs < maxSegs && n <= t.size && t.bytes+n <= maxBurst && t.parts+parts <= maxParts &&
 		(t.path == pk.Path || *t.path == *pk.Path) {
 		t.segs++
 		t.bytes += n
+		t.parts += parts
 		t.open = n == t.size // a shorter one is the last
 		return t.segs - 1
 	}
-	t.path, t.open, t.segs, t.size, t.bytes = pk.Path, maxSegs > 1, 1, n, n
+	t.path, t.open, t.segs, t.size, t.bytes, t.parts = pk.Path, maxSegs > 1, 1, n, n, parts
 	return 0
 }
 

@@ -13,12 +13,17 @@ import (
 	"github.com/softnic/softnic/wire/bth"
 )
 
-// rxBuf holds the longest RoCE packet: every header, 4096 bytes, pad and ICRC. A longer
-// datagram cannot be one.
-const rxBuf = bth.MaxHeader + 4096 + wire.MaxTailLen + 1
+// rxLongest is the longest RoCE packet: every header, 4096 bytes, pad and ICRC. A longer datagram cannot be one.
+const rxLongest = bth.MaxHeader + 4096 + wire.MaxTailLen
 
-// rxControl holds the control messages asked for: addresses, TOS, TTL, flow label, losses.
-const rxControl = 192
+// rxBuf holds what the kernel has put together of datagrams of one sender (UDP_GRO), rxMessages of which are received at once.
+const (
+	rxBuf      = 64 << 10
+	rxMessages = 16
+)
+
+// rxControl holds the control messages asked for: addresses, TOS, TTL, flow label, losses, segment size.
+const rxControl = 224
 
 // receiver is the state of the Recv under way.
 type receiver struct {
@@ -30,20 +35,28 @@ type receiver struct {
 	lost  uint32 // last count that the socket told
 }
 
-// scratch holds the buffers of one batch.
+// scratch holds the buffers of one batch, and what was received and did not fit into it.
 type scratch struct {
 	msgs    []mmsghdr
 	iovs    []unix.Iovec
 	names   []unix.RawSockaddrInet6
 	control [][rxControl]byte
-	net     [][wire.MaxNetLen]byte
 	bufs    [][rxBuf]byte
+	net     [][wire.MaxNetLen]byte // of each packet of the batch
+	head    [wire.MaxNetLen]byte   // of the message at hand
+	at      int                    // message that is next
+	n       int                    // messages that there are
+	rest    []byte                 // of message at-1: datagrams that are still to be taken
+	segment int                    // length of each of them
+	empty   bool                   // message at-1 is a datagram without a byte
+	when    time.Time
 }
 
-func newScratch(n int) *scratch {
+func newScratch(packets int) *scratch {
+	n := min(packets, rxMessages)
 	s := &scratch{
-		make([]mmsghdr, n), make([]unix.Iovec, n), make([]unix.RawSockaddrInet6, n),
-		make([][rxControl]byte, n), make([][wire.MaxNetLen]byte, n), make([][rxBuf]byte, n),
+		msgs: make([]mmsghdr, n), iovs: make([]unix.Iovec, n), names: make([]unix.RawSockaddrInet6, n),
+		control: make([][rxControl]byte, n), bufs: make([][rxBuf]byte, n), net: make([][wire.MaxNetLen]byte, packets),
 	}
 	for i := range s.msgs {
 		s.iovs[i].Base = &s.bufs[i][0]
@@ -58,9 +71,7 @@ func newScratch(n int) *scratch {
 // reset makes the first n messages ready to receive again.
 func (s *scratch) reset(n int) {
 	for i := range n {
-		h := &s.msgs[i].hdr
-		h.Namelen, h.Flags = unix.SizeofSockaddrInet6, 0
-		h.SetControllen(rxControl)
+		s.reset1(i)
 	}
 }
 
@@ -74,20 +85,17 @@ func (e *Endpoint) Recv(b *link.Batch, wait bool) error {
 	}).(*scratch)
 	b.Packets = b.Packets[:0]
 	for {
+		if e.fill(b, r.s); len(b.Packets) > 0 {
+			return nil
+		}
 		r.n, r.wait, r.errno = 0, wait, 0
 		if err := e.raw.Read(r.try); err != nil {
 			return closedError(err)
 		}
-		if r.n > 0 {
-			now := e.clk.Now()
-			for i := range r.n {
-				e.take(b, r.s, i, now)
-			}
-			r.s.reset(r.n)
-		}
+		r.s.at, r.s.n = 0, r.n
 		switch {
-		case len(b.Packets) > 0:
-			return nil
+		case r.n > 0:
+			r.s.when = e.clk.Now()
 		case r.errno != 0 && r.errno != unix.EAGAIN:
 			return os.NewSyscallError("recvmmsg", r.errno)
 		case !wait:
@@ -117,24 +125,77 @@ func (e *Endpoint) tryRecv(fd uintptr) bool {
 	}
 }
 
-// take adds message i to the batch: it rebuilds the IP and UDP header from what the socket
-// told.
-func (e *Endpoint) take(b *link.Batch, s *scratch, i int, now time.Time) {
-	m := &s.msgs[i]
-	if m.hdr.Flags&unix.MSG_TRUNC != 0 {
-		e.count.rxTruncated.Inc()
-		return
+// fill adds to the batch what was received, as much as fits.
+func (e *Endpoint) fill(b *link.Batch, s *scratch) {
+	for len(b.Packets) < cap(b.Packets) {
+		if len(s.rest) == 0 && !e.nextMessage(s) {
+			return
+		}
+		s.empty = false
+		n := min(len(s.rest), s.segment)
+		ib := s.rest[:n:n]
+		if s.rest = s.rest[n:]; n > rxLongest {
+			e.count.rxTruncated.Inc()
+			continue
+		}
+		h := s.net[len(b.Packets)][:len(e.head(s))]
+		copy(h, e.head(s))
+		putLength(h, e.six, len(ib))
+		b.Packets = append(b.Packets, link.Packet{Net: h, IB: ib, When: s.when})
 	}
-	ib := s.bufs[i][:m.n]
-	n := s.net[i][:wire.NetLen4]
-	if e.six {
-		n = s.net[i][:wire.MaxNetLen]
-	}
-	e.putNet(n, s, i, len(ib))
-	b.Packets = append(b.Packets, link.Packet{Net: n, IB: ib, When: now})
 }
 
-func (e *Endpoint) putNet(n []byte, s *scratch, i, ibLen int) {
+// head is the header of the message at hand.
+func (e *Endpoint) head(s *scratch) []byte {
+	if e.six {
+		return s.head[:wire.MaxNetLen]
+	}
+	return s.head[:wire.NetLen4]
+}
+
+// nextMessage goes on to the next message; false if there is none.
+func (e *Endpoint) nextMessage(s *scratch) bool {
+	for s.at < s.n {
+		i := s.at
+		s.at++
+		m := &s.msgs[i]
+		if m.hdr.Flags&unix.MSG_TRUNC != 0 {
+			e.count.rxTruncated.Inc()
+		} else {
+			s.rest, s.empty = s.bufs[i][:m.n], m.n == 0
+			s.segment = e.putNet(e.head(s), s, i)
+		}
+		s.reset1(i)
+		if len(s.rest) > 0 || s.empty {
+			return true
+		}
+	}
+	return false
+}
+
+// reset1 makes a message ready to receive again.
+func (s *scratch) reset1(i int) {
+	h := &s.msgs[i].hdr
+	h.Namelen, h.Flags = unix.SizeofSockaddrInet6, 0
+	h.SetControllen(rxControl)
+}
+
+// putLength completes a header with what depends on the length of the UDP payload.
+func putLength(n []byte, six bool, ibLen int) {
+	if six {
+		binary.BigEndian.PutUint16(n[4:], uint16(8+ibLen))
+		binary.BigEndian.PutUint16(n[44:], uint16(8+ibLen))
+		return
+	}
+	binary.BigEndian.PutUint16(n[2:], uint16(wire.NetLen4+ibLen))
+	wire.PutIPChecksum(n)
+	binary.BigEndian.PutUint16(n[24:], uint16(8+ibLen))
+}
+
+// putNet rebuilds the IP and UDP header of message i, but for lengths and checksum, from what the socket told. It returns the
+// length of each datagram in it; the last may be shorter.
+func (e *Endpoint) putNet(n []byte, s *scratch, i int) (segment int) {
+	segment = int(s.msgs[i].n)
 	dst := e.own // the only address that the socket is bound to, if nothing is told
 	tos, ttl, flow := uint8(0), uint8(64), uint32(0)
 	control := s.control[i][:s.msgs[i].hdr.Controllen]
@@ -159,6 +220,10 @@ func (e *Endpoint) putNet(n []byte, s *scratch, i, ibLen int) {
 			ttl = uint8(binary.NativeEndian.Uint32(data))
 		case h.Level == unix.IPPROTO_IPV6 && h.Type == ipv6FlowInfo && len(data) >= 4:
 			flow = binary.BigEndian.Uint32(data) & 0xFFFFF
+		case h.Level == unix.IPPROTO_UDP && h.Type == unix.UDP_GRO && len(data) >= 4:
+			if size := int(binary.NativeEndian.Uint32(data)); size > 0 {
+				segment = size
+			}
 		case h.Level == unix.SOL_SOCKET && h.Type == unix.SO_RXQ_OVFL && len(data) >= 4:
 			lost := binary.NativeEndian.Uint32(data)
 			e.count.rxLost.Add(int(lost - e.rx.lost))
@@ -169,23 +234,20 @@ func (e *Endpoint) putNet(n []byte, s *scratch, i, ibLen int) {
 	var udp []byte
 	if e.six {
 		binary.BigEndian.PutUint32(n, 6<<28|uint32(tos)<<20|flow)
-		binary.BigEndian.PutUint16(n[4:], uint16(8+ibLen))
 		n[6], n[7] = unix.IPPROTO_UDP, ttl
 		copy(n[8:24], name.Addr[:])
 		copy(n[24:40], dst)
 		udp = n[40:]
 	} else {
 		n[0], n[1] = 0x45, tos
-		binary.BigEndian.PutUint16(n[2:], uint16(wire.NetLen4+ibLen))
 		binary.BigEndian.PutUint32(n[4:], 0x4000) // ID 0, to be solved for; DF as every RoCE sender sets it
 		n[8], n[9] = ttl, unix.IPPROTO_UDP
 		copy(n[12:16], (*unix.RawSockaddrInet4)(unsafe.Pointer(name)).Addr[:])
 		copy(n[16:20], dst)
-		wire.PutIPChecksum(n)
 		udp = n[20:]
 	}
 	copy(udp, (*[2]byte)(unsafe.Pointer(&name.Port))[:]) // at the same place for IPv4
 	binary.BigEndian.PutUint16(udp[2:], e.addr.Port())
-	binary.BigEndian.PutUint16(udp[4:], uint16(8+ibLen))
 	binary.BigEndian.PutUint16(udp[6:], 0)
+	return segment
 }

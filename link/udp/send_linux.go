@@ -13,8 +13,11 @@ import (
 // maxIov is the kernel's limit of pieces per message (UIO_MAXIOV).
 const maxIov = 1024
 
-// txControl holds two control messages of an int each: TOS and TTL.
-const txControl = 64
+// txControl holds three control messages: TOS, TTL, segment size.
+const txControl = 96
+
+// maxSegs is the kernel's limit of datagrams that one UDP_SEGMENT makes (UDP_MAX_SEGMENTS; 64 before Linux 6.9).
+const maxSegs = 64
 
 // sender keeps what sendmmsg needs between calls. The port sees to it that there is one at a time.
 type sender struct {
@@ -23,8 +26,15 @@ type sender struct {
 	iovs    []unix.Iovec
 	names   []unix.RawSockaddrInet6 // also large enough for IPv4
 	control [][txControl]byte
-	next    int // first message not yet taken by the kernel
-	errs    []unix.Errno
+	segs    []int // frames of each message
+	next    int   // first message not yet taken by the kernel
+	errs    []sendError
+}
+
+// sendError is why the frames of a message were not sent.
+type sendError struct {
+	errno  unix.Errno
+	frames int
 }
 
 // Send transmits the frames. What the host refuses for one destination does not keep the
@@ -41,12 +51,11 @@ func (e *Endpoint) Send(frames []*link.Frame) error {
 	}
 	if cap(t.msgs) < len(frames) {
 		n := max(len(frames), 64)
-		t.msgs, t.names, t.control = make([]mmsghdr, 0, n), make([]unix.RawSockaddrInet6, n), make([][txControl]byte, n)
+		t.msgs, t.names, t.control, t.segs = make([]mmsghdr, 0, n), make([]unix.RawSockaddrInet6, n), make([][txControl]byte, n), make([]int, n)
 	}
 	t.iovs, t.msgs, t.next = t.iovs[:0], t.msgs[:0], 0
 	for len(frames) > 0 {
-		// One message for a burst: with MaxSegs 1 that is one frame. UDP_SEGMENT and
-		// a larger MaxSegs are all that GSO will need here.
+		// One message for a burst, which the kernel takes apart again, if at all, as late as it can (UDP_SEGMENT).
 		n := 1
 		for n < len(frames) && frames[n].Segment > 0 {
 			n++
@@ -56,8 +65,8 @@ func (e *Endpoint) Send(frames []*link.Frame) error {
 	}
 	err := e.raw.Write(t.try)
 	clear(t.iovs) // the payload is not ours to keep alive
-	for _, errno := range t.errs {
-		e.countError(errno)
+	for _, x := range t.errs {
+		e.countError(x)
 	}
 	t.errs = t.errs[:0]
 	return closedError(err)
@@ -92,11 +101,16 @@ func (e *Endpoint) addBurst(burst []*link.Frame) {
 		return
 	}
 	t.msgs = t.msgs[:i+1]
+	t.segs[i] = len(burst)
 	h := &t.msgs[i].hdr
 	*h = unix.Msghdr{Iov: &t.iovs[first], Name: (*byte)(unsafe.Pointer(&t.names[i]))}
 	h.SetIovlen(len(t.iovs) - first)
 	h.Namelen = e.putName(&t.names[i], p)
-	if n := e.putControl(t.control[i][:], p); n > 0 {
+	n := e.putControl(t.control[i][:], p)
+	if len(burst) > 1 {
+		n += putSegment(t.control[i][n:], burst[0].IBLen())
+	}
+	if n > 0 {
 		h.Control = &t.control[i][0]
 		h.SetControllen(n)
 	}
@@ -155,6 +169,15 @@ func putInt(b []byte, level, typ int32, v uint8) int {
 	return unix.CmsgSpace(4)
 }
 
+// putSegment writes the control message that has the kernel make datagrams of n bytes each; the last may be shorter.
+func putSegment(b []byte, n int) int {
+	h := (*unix.Cmsghdr)(unsafe.Pointer(&b[0]))
+	h.Level, h.Type = unix.IPPROTO_UDP, unix.UDP_SEGMENT
+	h.SetLen(unix.CmsgLen(2))
+	binary.NativeEndian.PutUint16(b[unix.CmsgLen(0):], uint16(n))
+	return unix.CmsgSpace(2)
+}
+
 // trySend is called by the poller until it returns true.
 func (e *Endpoint) trySend(fd uintptr) bool {
 	t := &e.tx
@@ -170,29 +193,32 @@ func (e *Endpoint) trySend(fd uintptr) bool {
 			return false
 		default:
 			// sendmmsg fails only on the first message of the call; the others get their turn.
-			t.errs = append(t.errs, errno)
+			t.errs = append(t.errs, sendError{errno, t.segs[t.next]})
 			t.next++
 		}
 	}
 	return true
 }
 
-func (e *Endpoint) countError(errno unix.Errno) {
+func (e *Endpoint) countError(x sendError) {
 	c := &e.count
-	switch errno {
+	switch n := x.frames; x.errno {
 	case unix.ENOBUFS, unix.ENOMEM:
-		c.noBuffer.Inc()
+		c.noBuffer.Add(n)
 	case unix.ECONNREFUSED:
-		c.refused.Inc()
+		c.refused.Add(n)
 	case unix.EMSGSIZE:
-		c.tooLong.Inc()
+		c.tooLong.Add(n)
 	case unix.EPERM, unix.EACCES:
-		c.denied.Inc()
+		c.denied.Add(n)
 	case unix.ENETUNREACH, unix.EHOSTUNREACH, unix.ENETDOWN, unix.EHOSTDOWN, unix.EADDRNOTAVAIL, unix.EINVAL:
 		// EINVAL: from a loopback address to one that is not on this host
-		c.unreachable.Inc()
+		c.unreachable.Add(n)
 	default:
-		c.failed.Inc()
+		c.failed.Add(n)
 	}
-	e.log.Debug("packet not sent", "err", errno)
+	if x.frames > 1 && (x.errno == unix.EIO || x.errno == unix.EINVAL) {
+		e.plainFromNow()
+	}
+	e.log.Debug("packets not sent", "packets", x.frames, "err", x.errno)
 }

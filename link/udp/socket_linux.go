@@ -77,8 +77,7 @@ func listen(addr netip.AddrPort) (*net.UDPConn, error) {
 }
 
 // setOptions makes the host send what the framer assumes: DF, ID 0, no UDP checksum,
-// and hop limit 64 unless a packet says otherwise. UDP_SEGMENT, when it comes, wants the
-// checksum back; the ICRC does not cover it.
+// and hop limit 64 unless a packet says otherwise.
 func setOptions(fd int, six bool) error {
 	level, name, do, what := unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_DO, "IP_MTU_DISCOVER"
 	if six {
@@ -114,6 +113,43 @@ func setOptions(fd int, six bool) error {
 		_ = unix.SetsockoptInt(fd, o.level, o.name, o.value)
 	}
 	return nil
+}
+
+// segments asks the kernel to take bursts as they are, and to hand on what has come together, and returns how many
+// packets a burst may have. UDP_SEGMENT wants a UDP checksum, which the ICRC does not cover.
+func (e *Endpoint) segments(plain bool) (n int) {
+	if plain {
+		return 1
+	}
+	n = 1
+	_ = e.raw.Control(func(fd uintptr) {
+		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_UDP, unix.UDP_GRO, 1)
+		if unix.SetsockoptInt(int(fd), unix.IPPROTO_UDP, unix.UDP_SEGMENT, 0) != nil {
+			return // before Linux 4.18
+		}
+		level, name := unix.SOL_SOCKET, unix.SO_NO_CHECK
+		if e.six {
+			level, name = unix.IPPROTO_UDP, udpNoCheck6Tx
+		}
+		if unix.SetsockoptInt(int(fd), level, name, 0) == nil {
+			n = maxSegs
+		}
+	})
+	return n
+}
+
+// plainFromNow gives bursts up: the network interface cannot compute the checksum that they need.
+func (e *Endpoint) plainFromNow() {
+	e.mu.Lock()
+	was, f := e.info.MaxSegs, e.watch
+	e.info.MaxSegs = 1
+	e.mu.Unlock()
+	if was > 1 {
+		e.log.Info("the network interface refuses bursts (UDP_SEGMENT): each packet is sent alone from now on", "interface", e.name)
+		if f != nil {
+			go f()
+		}
+	}
 }
 
 // setBuffers asks for large socket buffers: an RC window that does not fit into the

@@ -106,3 +106,6 @@ func portHolder(netip.AddrPort) string { return "another program: stop it or use
 
 // idRule says that nothing is known.
 func idRule(netip.Addr) string { return "unverified" }
+
+// segments returns how many packets a burst may have: one, on systems without UDP_SEGMENT.
+func (e *Endpoint) segments(bool) int { return 1 }

@@ -25,6 +25,7 @@ type Options struct {
 	Logger     *slog.Logger // nil: silent
 	SkipVerify bool         // do not verify how the host numbers IP packets; link.Info.IDRule is "unverified" then
 	Buffer     int          // bytes asked for each socket buffer; 0: 8 MiB
+	Plain      bool         // each packet is a datagram of its own from end to end: no UDP_SEGMENT and UDP_GRO, and a UDP checksum of 0
 }
 
 // minMTU is the least MTU of a network interface that has room for an IB MTU: 256 bytes and
@@ -146,7 +147,7 @@ func Open(addr netip.AddrPort, o Options) (*Endpoint, error) {
 	}
 	e.addr = netip.AddrPortFrom(a, e.port()) // asked for port 0 in tests
 	e.info = link.Info{
-		Name: "udp " + e.addr.String(), MAC: link.MakeMAC(a), SrcPort: e.addr.Port(), MaxSegs: 1,
+		Name: "udp " + e.addr.String(), MAC: link.MakeMAC(a), SrcPort: e.addr.Port(), MaxSegs: e.segments(o.Plain),
 	}
 	e.look(&e.info)
 	e.name = e.info.Netdev

@@ -49,7 +49,7 @@ func sniff(tb testing.TB) int {
 func TestWire(t *testing.T) {
 	fd := sniff(t)
 	sink := new(linktest.Sink)
-	p := linktest.Port(t, open(t, "127.77.0.5"), link.PortOptions{Capture: sink})
+	p := linktest.Port(t, openWith(t, "127.77.0.5", Options{Plain: true}), link.PortOptions{Capture: sink})
 	plain(t, "127.77.0.6:4791") // so that nobody answers "port unreachable"
 	path := linktest.Path("127.77.0.5", "127.77.0.6")
 	other := *path
