@@ -27,8 +27,8 @@ func (c *Checker) arrival(f *flow) {
 	if !f.hasRx {
 		return
 	}
-	if s == nil { // what its receiver makes of a PSN that nobody has sent, as far as is known, is not followed
-		h.arr.known = false
+	if s == nil { // of long ago, or one that nobody has sent
+		h.strange = h.strange || !psn.Before(h.max)
 		return
 	}
 	s.got++
