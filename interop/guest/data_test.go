@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/softnic/softnic/device"
+	"github.com/softnic/softnic/link/udp"
 )
 
 // TestTapData moves seeded patterns between softnic on a TAP and a program on the kernel's device, with every operation,
@@ -120,7 +121,7 @@ func TestUDPData(t *testing.T) {
 	for _, c := range []struct{ near, far string }{{"10.9.0.2", "10.9.0.1"}, {"fd00:9::2", "fd00:9::1"}} {
 		near, far := netip.MustParseAddr(c.near), netip.MustParseAddr(c.far)
 		t.Run(map[bool]string{true: "ipv4", false: "ipv6"}[near.Is4()], func(t *testing.T) {
-			n, dev := udpLab(t, near, "data.pcap")
+			n, dev := udpLab(t, near, "data.pcap", udp.Options{})
 			tcpdump := startCapture(t, options{Netns: "far"}, "v1", "data.pcap", "udp", "port", "4791")
 			v := startVerbs(t, options{}, dev.Name)
 			before := dev.Counters(t)
@@ -135,11 +136,11 @@ func TestUDPData(t *testing.T) {
 }
 
 // udpLab puts rxe on one end of a veth pair and softnic in UDP mode on the other, in namespace "far".
-func udpLab(t testing.TB, near netip.Addr, name string) (*nic, rxe) {
+func udpLab(t testing.TB, near netip.Addr, name string, o udp.Options) (*nic, rxe) {
 	t.Helper()
 	newNetns(t, "far")
 	newVeth(t, 1500, vethEnd{Name: "v0", Addrs: []string{"10.9.0.1/24", "fd00:9::1/64"}},
 		vethEnd{Name: "v1", Netns: "far", Addrs: []string{"10.9.0.2/24", "fd00:9::2/64"}})
 	dev := addRxe(t, "rxe0", "v0")
-	return openUDP(t, "far", near, name), dev
+	return openUDP(t, "far", near, name, o), dev
 }

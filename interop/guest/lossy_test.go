@@ -9,6 +9,7 @@ import (
 
 	"github.com/softnic/softnic/device"
 	"github.com/softnic/softnic/interop/peer"
+	"github.com/softnic/softnic/link/udp"
 )
 
 // TestLossyPath has a path that loses one packet in a hundred and reorders some, both ways, and moves enough data that
@@ -16,7 +17,7 @@ import (
 func TestLossyPath(t *testing.T) {
 	needGuest(t)
 	near, far := netip.MustParseAddr("10.9.0.2"), netip.MustParseAddr("10.9.0.1")
-	n, dev := udpLab(t, near, "lossy.pcap")
+	n, dev := udpLab(t, near, "lossy.pcap", udp.Options{Plain: true}) // netem loses what it is given: a burst, or a packet
 	// Each end's own queue is where its packets are lost, with a seed where tc has one. Reordering needs a delay to
 	// overtake.
 	for _, end := range []struct{ netns, dev string }{{"", "v0"}, {"far", "v1"}} {

@@ -97,11 +97,11 @@ func (still) Watch(func()) {}
 func (s still) Unwrap() link.Endpoint { return s.Endpoint }
 
 // openUDP makes a softnic in UDP mode on an address of another network namespace.
-func openUDP(t testing.TB, netns string, addr netip.Addr, name string) *nic {
+func openUDP(t testing.TB, netns string, addr netip.Addr, name string, o udp.Options) *nic {
 	t.Helper()
 	var ep link.Endpoint
 	var err error
-	inNetns(t, netns, func() { ep, err = udp.Open(netip.AddrPortFrom(addr, 4791), udp.Options{}) })
+	inNetns(t, netns, func() { ep, err = udp.Open(netip.AddrPortFrom(addr, 4791), o) })
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -30,6 +30,7 @@ import (
 // Flags are what a user says of a NIC, as text.
 type Flags struct {
 	TAP          string   // name of the interface to make
+	Plain        bool     // with UDP: see udp.Options.Plain
 	UDP          string   // address of the host, with or without port; one of the two is needed
 	Addrs        []string // of the NIC on a TAP, with prefix length
 	HostAddrs    []string // of the host's side of a TAP
@@ -190,7 +191,7 @@ func (f *Flags) endpoint(n *NIC, log *slog.Logger) (link.Endpoint, error) {
 		if err != nil {
 			return nil, usage("--udp: %w", err)
 		}
-		ep, err := udp.Open(addr, udp.Options{Logger: log})
+		ep, err := udp.Open(addr, udp.Options{Logger: log, Plain: f.Plain})
 		if err != nil {
 			return nil, err
 		}
