@@ -20,7 +20,7 @@ var (
 // runs in real time.
 func udpLab(t *testing.T) *lab {
 	t.Helper()
-	ep, err := udp.Open(netip.AddrPortFrom(loopNIC, peer.Port), udp.Options{})
+	ep, err := udp.Open(netip.AddrPortFrom(loopNIC, peer.Port), udp.Options{Plain: true}) // the wire is looked at packet by packet
 	if err != nil {
 		t.Skipf("UDP %v:%d cannot be bound: %v", loopNIC, peer.Port, err)
 	}
