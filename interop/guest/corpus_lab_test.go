@@ -92,6 +92,9 @@ func (l *opsLab) golden(t *testing.T, dev string, g golden) {
 			if who == "rxe" {
 				e.By = "rxe asks, softnic answers"
 			}
+			if len(lines) > 0 {
+				e.How += ", with " + strings.Join(lines, "; ") + " at softnic"
+			}
 			e.By += ", Linux " + sysfs("/proc/sys/kernel/osrelease")
 			if a := l.conns; g.conn.typ == 0 {
 				attr := a[len(a)-1].A.Attr

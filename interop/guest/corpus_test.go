@@ -55,6 +55,22 @@ var plainFiles = []golden{
 		breaks: []fault{{rules.RNRSilence, "rnr-sequence-nak", sight{1, nakked(peer.SynNakSequence)}}}},
 	{name: "rnr-behind", only: "rxe", shows: "a SEND of three packets without a receive: RNR NAK, and silence to what is behind", conn: opsConn{mtu: 256, minRNR: 28}, do: goldenRNR(600)},
 
+	{name: "rnr-exhausted", shows: "a SEND without a receive, rnr_retry 2: three RNR NAKs, and no more", conn: opsConn{mtu: 256, minRNR: 15, rnr: 2},
+		do: posted(device.StatusRNRRetryExceeded, 1, func(to opsEnd, i int) opsWR { return opsWR{Op: device.OpSend, SGE: []span{{opsSource, 10}}} })},
+	{name: "retry-exhausted", shows: "the second of two WRITEs is lost as often as it is sent, retry_cnt 2", conn: opsConn{mtu: 256, timeout: 14, retry: 2}, both: true,
+		rules: []string{"ask psn=+1 drop"}, do: func(t *testing.T, p *opsPair, from, to opsEnd) {
+			posted(device.StatusSuccess, 1, func(to opsEnd, i int) opsWR { return write(to, 0, 10) })(t, p, from, to)
+			posted(device.StatusRetryExceeded, 1, func(to opsEnd, i int) opsWR { return write(to, 0, 10) })(t, p, from, to)
+		}},
+	{name: "send-too-long", only: "softnic", shows: "a SEND of three packets into a receive for two: NAK remote operational", conn: small, do: goldenTooLong(bth.NakRemoteOp)},
+	{name: "send-too-long", only: "rxe", shows: "a SEND of three packets into a receive for two: NAK invalid request", conn: small, do: goldenTooLong(bth.NakInvalidRequest)},
+	{name: "send-inv-key", shows: "SEND with invalidate of a key that nobody has: an ACK, which counts it if it is softnic's", conn: small, do: func(t *testing.T, p *opsPair, from, to opsEnd) {
+		to.recv(7, span{opsTarget, 100})
+		from.post(opsWR{Op: device.OpSendInv, SGE: []span{{opsSource, 10}}, Imm: 0xDEAD00})
+		sent(t, from, "SEND with invalidate of no key", device.StatusSuccess)
+		received(t, to, "SEND with invalidate of no key", device.StatusRemoteInvalidReq)
+	}},
+
 	{name: "lost-twice", shows: "the second of four WRITEs is lost, and lost again when it is sent again: NAK, then timeout", conn: patient, both: true,
 		rules: []string{"ask psn=+1 count=2 drop"}, do: posted(device.StatusSuccess, 4, func(to opsEnd, i int) opsWR { return write(to, 0, 10) })},
 	{name: "ack-lost", shows: "the ACK of a WRITE is lost twice: timeouts, duplicates, each acknowledged again", conn: patient, both: true,
@@ -268,5 +284,12 @@ func goldenCut(t *testing.T, p *opsPair, from, to opsEnd) {
 		if wc := received(t, to, "SEND behind one that is cut", device.StatusSuccess); wc.Len != n {
 			t.Errorf("%d bytes have arrived, want %d", wc.Len, n)
 		}
+	}
+}
+
+func goldenTooLong(nak bth.Syndrome) func(t *testing.T, p *opsPair, from, to opsEnd) {
+	return func(t *testing.T, p *opsPair, from, to opsEnd) {
+		to.recv(7, span{opsTarget, 512})
+		refusedWith(nak, func(to opsEnd) opsWR { return opsWR{Op: device.OpSend, SGE: []span{{opsSource, 600}}} })(t, p, from, to)
 	}
 }
