@@ -20,6 +20,7 @@
 #     SOFTNIC_KEEP=1        keep the job directory also after success
 #     SOFTNIC_TIMEOUT=1800  seconds that the VM may live
 #     SOFTNIC_LONG=1        host tests that take long, too
+#     SOFTNIC_CORPUS=DIR    write the golden captures of TestCorpus to DIR, if nothing failed: make corpus
 #     SOFTNIC_LAB=DIR       where built labs are cached; default ${XDG_CACHE_HOME:-~/.cache}/softnic/lab
 #     SOFTNIC_ACCEL=tcg     the emulator's accelerator; kvm is faster where it works, which nested machines often lack
 #     SOFTNIC_CPUS=N        processors of the VM; default 2, or 1 where the emulator would crash the kernel with more
@@ -168,12 +169,16 @@ summary() {
 judge_captures() {
 	compgen -G "interop/judge/*_test.go" >/dev/null || return 0
 	local tests=() judge_rc=0
-	if [ "$pattern" = . ] || find "$job" -name '*.pcap*' | grep -q .; then
+	# grep reads to the end: with -q it would end find with a signal, and the judges would be left out.
+	if [ "$pattern" = . ] || find "$job" -name '*.pcap*' | grep . >/dev/null; then
 		tests+=(TestJob)
 	fi
-	if go test -list "${pattern%%/*}" ./interop/judge | grep -x TestEveryOpcode >/dev/null; then
-		tests+=(TestEveryOpcode)
-	fi
+	local test
+	for test in TestEveryOpcode TestGoldenAsTshark; do
+		if go test -list "${pattern%%/*}" ./interop/judge | grep -x "$test" >/dev/null; then
+			tests+=("$test")
+		fi
+	done
 	[ ${#tests[@]} -gt 0 ] || return 0
 	echo "interop: judging the captures"
 	SOFTNIC_JOB=$job go test -count=1 -v -run "^($(IFS='|' && echo "${tests[*]}"))\$" ./interop/judge >"$job/judge.log" 2>&1 || judge_rc=$?
@@ -298,4 +303,9 @@ elif [ -n "$problem" ]; then
 	failed=$((failed + 1))
 fi
 [ -n "$problem" ] || judge_captures
-summary
+verdict=0
+summary || verdict=$?
+if [ "$verdict" = 0 ] && [ -n "${SOFTNIC_CORPUS:-}" ]; then
+	go run ./interop/corpus/make "$job" "$SOFTNIC_CORPUS" || die "the corpus is not made"
+fi
+exit "$verdict"

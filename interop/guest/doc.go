@@ -16,6 +16,7 @@
 //	newOps                 softnic and the kernel's device with the same queue pairs, windows and memory: opsEnd
 //	deviation              where the kernel's device is wrong, each a row of interop/deviations.md
 //	startCapture           tcpdump into the job directory, nothing lost at either end
+//	opsLab.golden          a file of the golden captures (package corpus), which TestCorpus makes
 //	waitFor                polling for a condition, instead of sleeping
 //
 // Every helper cleans up after itself, the RDMA link always before its network device: a device that goes away while

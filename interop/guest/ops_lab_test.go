@@ -16,6 +16,7 @@ import (
 
 	"github.com/softnic/softnic/device"
 	"github.com/softnic/softnic/link"
+	record "github.com/softnic/softnic/link/capture"
 	"github.com/softnic/softnic/trace/rules"
 	"github.com/softnic/softnic/transport"
 	"github.com/softnic/softnic/wire"
@@ -103,6 +104,7 @@ type opsLab struct {
 	near, far netip.Addr
 	gid, vgid int
 	tape      *opsTape
+	tee       *record.Tee // the tape, and who else looks on
 	dump      *capture
 	mem       *device.MR
 	vmem      *verbsMR
@@ -122,10 +124,26 @@ func newOps(t testing.TB, name string) *opsLab {
 // newOpsWith is newOps with options for softnic's port. With the quirk the memory of both ends may be flushed.
 func newOpsWith(t testing.TB, name string, o link.PortOptions) *opsLab {
 	t.Helper()
-	// The kernel counts in jiffies of 4 ms, and may be one early.
-	l := &opsLab{t: t, slack: 8 * time.Millisecond, near: mustAddr("10.8.0.2"), far: mustAddr("10.8.0.1"), tape: &opsTape{}, kernel: complaints(t), quirk: o.RxeFlushICRC}
-	l.n, l.dev = openTapWith(t, 1500, name, o, l.tape)
+	l := bareOps(t, o)
+	l.n, l.dev = openTapWith(t, 1500, name, o, l.tee)
 	l.dump = startCapture(t, options{}, "sn0", name, "udp", "port", "4791")
+	l.furnish()
+	return l
+}
+
+// bareOps is a lab without its two devices. furnish makes the rest once they are there.
+func bareOps(t testing.TB, o link.PortOptions) *opsLab {
+	t.Helper()
+	l := &opsLab{t: t, near: mustAddr("10.8.0.2"), far: mustAddr("10.8.0.1"), tape: &opsTape{}, kernel: complaints(t), quirk: o.RxeFlushICRC}
+	l.slack = 8 * time.Millisecond // the kernel counts in jiffies of 4 ms, and may be one early
+	l.tee = record.NewTee(l.tape)
+	return l
+}
+
+// furnish opens the kernel's device and gives both ends their memory.
+func (l *opsLab) furnish() {
+	t := l.t
+	t.Helper()
 	l.v = startVerbs(t, options{}, l.dev.Name)
 	l.gid, l.vgid = gidIndex(t, l.n.dev, l.near), l.dev.GIDIndex(t, l.far)
 	access := opsMRAccess
@@ -137,7 +155,6 @@ func newOpsWith(t testing.TB, name string, o link.PortOptions) *opsLab {
 		t.Fatal(err)
 	}
 	l.vmem = l.v.RegMR(opsSize, int(access))
-	return l
 }
 
 // opsConn says how queue pairs are connected; the zero value is RC as the tests want it mostly.
@@ -148,9 +165,10 @@ type opsConn struct {
 	timeout, retry  int           // 0: 17 (537 ms), 7
 	rnr, minRNR     int           // 0: 7 (no limit), 12 (0.64 ms)
 	srq             *device.SRQ
-	extended, flush bool // the kernel's queue pair: for ATOMIC WRITE and FLUSH
-	mtu             int  // path MTU; 0: opsMTU
-	tclass          int  // traffic class of what both send
+	extended, flush bool   // the kernel's queue pair: for ATOMIC WRITE and FLUSH
+	mtu             int    // path MTU; 0: opsMTU
+	psn             uint32 // where the kernel's PSNs begin; 0: 0x7FFFFE
+	tclass          int    // traffic class of what both send
 }
 
 // opsPair is two connected queue pairs, or two for datagrams.
@@ -206,7 +224,8 @@ func (l *opsLab) connect(o opsConn) *opsPair {
 		s.peer, k.peer = k.q.QPN, s.q.Num()
 		return p
 	}
-	const softPSN, kernPSN = 0xFFFFFA, 0x7FFFFE // both wrap or cross the middle soon
+	const softPSN = 0xFFFFFA // it wraps soon; the kernel's crosses the middle
+	kernPSN := cmp.Or(o.psn, 0x7FFFFE)
 	must(s.q.Connect(softPSN, device.Remote{GID: device.GIDOf(l.far), QPN: k.q.QPN, PSN: kernPSN}, device.ConnectOptions{
 		SGIDIndex: l.gid, PathMTU: o.mtu, Timeout: o.timeout, RetryCnt: o.retry, RNRRetry: o.rnr, MinRNRTimer: o.minRNR, Depth: depth, TrafficClass: uint8(o.tclass),
 	}))
@@ -217,7 +236,7 @@ func (l *opsLab) connect(o opsConn) *opsPair {
 		must(s.q.Modify(&device.QPAttr{Access: o.soft | device.FlushGlobal}, device.AttrAccess))
 	}
 	k.q.Modify("INIT", args{"pkey_index": 0, "port_num": 1, "qp_access_flags": int(kern)})
-	rtr := args{"ah_attr": ahAttr(l.vgid, l.near, o.tclass), "path_mtu": map[int]int{256: 1, 512: 2, 1024: enumMTU1024}[o.mtu], "dest_qp_num": s.q.Num(), "rq_psn": softPSN}
+	rtr := args{"ah_attr": ahAttr(l.vgid, l.near, o.tclass), "path_mtu": map[int]int{256: 1, 512: 2, 1024: enumMTU1024, 2048: 4, 4096: 5}[o.mtu], "dest_qp_num": s.q.Num(), "rq_psn": softPSN}
 	rts := args{"sq_psn": kernPSN}
 	if o.typ == device.RC {
 		rtr["max_dest_rd_atomic"], rtr["min_rnr_timer"] = depth, o.minRNR

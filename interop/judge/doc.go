@@ -19,7 +19,8 @@
 //     each direction, those of the log?
 //
 // Besides, TestEveryOpcode makes a capture of its own, with every opcode that softnic's
-// engines emit, and asks the same of it. It needs tshark, and no VM.
+// engines emit, and asks the same of it; TestGoldenAsTshark asks it of the golden captures
+// (package corpus). They need tshark, and no VM.
 //
 // The log of capture X.pcap is X.log.jsonl. Its first line gives softnic's
 // addresses; a frame with one of them as its source is one that softnic sent. The

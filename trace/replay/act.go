@@ -208,14 +208,19 @@ func (s *scene) connect(t *talk) error {
 	return nil
 }
 
-// rights are those of the queue pair: all, but for what it refused as an invalid request and never took.
+// rights are those of the queue pair: all, but for what it refused as an invalid request and had never taken before. What is behind such a
+// request was not taken either, the rest of its message in the first place.
 func (t *talk) rights() device.Access {
 	var refused, used device.Access
+	end := int64(1 << 62)
 	for _, q := range t.f.requests[t.start:] {
-		switch {
-		case q.refused == bth.NakInvalidRequest:
+		if q.refused == bth.NakInvalidRequest {
 			refused |= kind(q)
-		case !q.lost:
+			end = min(end, q.pos)
+		}
+	}
+	for _, q := range t.f.requests[t.start:] {
+		if !q.lost && q.pos < end {
 			used |= kind(q)
 		}
 	}

@@ -221,7 +221,7 @@ func (t *talk) plan() {
 				mark(tx, a, s)
 			case s.IsNak() && s != bth.NakSequence && believed:
 				if q := mark(tx, a, s); q != nil {
-					t.receiver(requests, q)
+					t.receiver(requests, q, !a.v.BTH().MigReq())
 				}
 			}
 		}
@@ -266,8 +266,9 @@ func mark(tx []*seen, a *seen, s bth.Syndrome) *seen {
 	return nil
 }
 
-// receiver tells from a refused SEND what receive it met: one that was too short, or with a bad entry.
-func (t *talk) receiver(requests []*seen, q *seen) {
+// receiver tells from a refused SEND what receive it met: one that was too short, or with a bad entry. rdma_rxe has one NAK for both; where it is
+// for a later packet of a message, the receive was too short sooner than bad.
+func (t *talk) receiver(requests []*seen, q *seen, rxe bool) {
 	if !q.has(bth.Send) || q.refused == bth.NakRemoteAccess {
 		return
 	}
@@ -278,7 +279,7 @@ func (t *talk) receiver(requests []*seen, q *seen) {
 		}
 		n := int(q.pos-s.pos)*t.mtu + len(q.v.Payload)
 		switch {
-		case q.refused == bth.NakRemoteOp:
+		case q.refused == bth.NakRemoteOp && (q == s || !rxe):
 			s.badRecv = true
 		case n > 0:
 			s.short = n - 1

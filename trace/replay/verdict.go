@@ -94,6 +94,9 @@ func (t *talk) judge(p pair, delta uint32) {
 		if c.name == "syndrome" && x.Ext.Syndrome.IsAck() && y.Ext.Syndrome.IsAck() {
 			f.Verdict, f.Why = Declared, "credits follow from the receives that are posted"
 		}
+		if c.name == "syndrome" && t.c.Profile == "rxe" && x.Ext.Syndrome == bth.NakRemoteOp && y.Ext.Syndrome == bth.NakInvalidRequest {
+			f.Verdict, f.Why = Declared, "rdma_rxe says so of a receive that is too short"
+		}
 		t.find(f)
 		return
 	}
