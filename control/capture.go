@@ -2,6 +2,7 @@ package control
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/netip"
@@ -20,6 +21,13 @@ const CaptureID = "Softnic-Capture"
 // lastWords is how long a client has to take the end of a capture.
 const lastWords = 2 * time.Second
 
+// maxCaptures bounds how many run at a time, and captureLimit what of each may wait to be taken: whoever captures costs the NIC
+// a copy of each packet.
+const (
+	maxCaptures  = 8
+	captureLimit = 16 << 20
+)
+
 // captures are those that run.
 type captures struct {
 	mu     sync.Mutex
@@ -28,18 +36,21 @@ type captures struct {
 	closed bool
 }
 
-func (c *captures) add(end context.CancelFunc) (id int, ok bool) {
+func (c *captures) add(end context.CancelFunc) (id int, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
-		return 0, false
+		return 0, errors.New("the NIC is about to end")
+	}
+	if len(c.end) >= maxCaptures {
+		return 0, fmt.Errorf("%d captures run already, as many as there can be: end one", maxCaptures)
 	}
 	if c.end == nil {
 		c.end = map[int]context.CancelFunc{}
 	}
 	c.last++
 	c.end[c.last] = end
-	return c.last, true
+	return c.last, nil
 }
 
 func (c *captures) remove(id int) (was bool) {
@@ -107,6 +118,11 @@ func ParseFilter(q url.Values) (f capture.Filter, err error) {
 
 // capture answers with a pcapng file that goes on until the client leaves, or somebody ends it.
 func (s *Server) capture(w http.ResponseWriter, r *http.Request) {
+	if r.ContentLength != 0 { // of a client that sends one, net/http does not see the end
+		w.Header().Set("Connection", "close")
+		fail(w, http.StatusBadRequest, "a capture is asked for without a body")
+		return
+	}
 	f, err := ParseFilter(r.URL.Query())
 	if err != nil {
 		fail(w, http.StatusBadRequest, err.Error())
@@ -118,9 +134,9 @@ func (s *Server) capture(w http.ResponseWriter, r *http.Request) {
 	}
 	ctx, end := context.WithCancel(r.Context())
 	defer end()
-	id, ok := s.captures.add(end)
-	if !ok {
-		fail(w, http.StatusServiceUnavailable, "the NIC is about to end")
+	id, err := s.captures.add(end)
+	if err != nil {
+		fail(w, http.StatusServiceUnavailable, err.Error())
 		return
 	}
 	defer s.captures.remove(id)
@@ -130,7 +146,7 @@ func (s *Server) capture(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/x-pcapng")
 	w.Header().Set(CaptureID, strconv.Itoa(id))
 	w.WriteHeader(http.StatusOK)
-	c, err := capture.NewWriter(flusher{w, rc}, s.dev.Port().Info(), capture.Options{Logger: s.opts.Logger})
+	c, err := capture.NewWriter(flusher{w, rc}, s.dev.Port().Info(), capture.Options{Logger: s.opts.Logger, Limit: captureLimit})
 	if err != nil {
 		return // the client is gone
 	}

@@ -80,13 +80,17 @@ func (c *Client) AddRule(ctx context.Context, rule string) (s impair.Status, err
 	return s, c.do(ctx, http.MethodPost, "impair", bytes.NewReader(body), &s)
 }
 
-// RemoveRule removes an impairment rule, by its ID; "" removes all.
+// RemoveRule removes an impairment rule, by its ID.
 func (c *Client) RemoveRule(ctx context.Context, id string) error {
-	what := "impair"
-	if id != "" {
-		what += "/" + url.PathEscape(id)
+	if id == "" {
+		return errors.New("no rule has the ID \"\"")
 	}
-	return c.do(ctx, http.MethodDelete, what, nil, nil)
+	return c.do(ctx, http.MethodDelete, "impair/"+url.PathEscape(id), nil, nil)
+}
+
+// ClearRules removes all impairment rules.
+func (c *Client) ClearRules(ctx context.Context) error {
+	return c.do(ctx, http.MethodDelete, "impair", nil, nil)
 }
 
 // Capture writes to w, as a pcapng file, what passes the NIC from now on, of that what the filter lets pass (FilterQuery). It returns when ctx
@@ -129,10 +133,10 @@ func (c *Client) Capture(ctx context.Context, filter url.Values, w io.Writer, st
 	switch {
 	case mine.err != nil:
 		return mine.err
-	case ctx.Err() != nil, err == nil, errors.Is(err, io.ErrUnexpectedEOF):
+	case ctx.Err() != nil, err == nil:
 		return nil
 	}
-	return fmt.Errorf("%s: the capture is cut off: %w", c.path, err)
+	return fmt.Errorf("%s: the NIC has gone in the middle of the capture, and the end of it is missing: %w", c.path, err)
 }
 
 func (c *Client) get(ctx context.Context, what string, v any) error {

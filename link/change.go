@@ -20,7 +20,7 @@ func marked(pk *wire.Packet, ecn uint8) *wire.Packet {
 }
 
 // alter makes the changes in a sealed frame, in a copy of what is not the port's.
-func (f *Frame) alter(c *impair.Change) {
+func (f *Frame) alter(v *portView, c *impair.Change) {
 	if c == nil {
 		return
 	}
@@ -30,7 +30,7 @@ func (f *Frame) alter(c *impair.Change) {
 		ib = append(ib, d...)
 	}
 	ib = append(ib, f.Tail...)
-	change(c, f.Net, ib)
+	good := change(c, f.Net, ib)
 	if f.Packet != &f.own {
 		f.own = *f.Packet
 	}
@@ -39,10 +39,14 @@ func (f *Frame) alter(c *impair.Change) {
 	f.own.Data = f.data[:]
 	copy(f.Tail, ib[n+f.Size:])
 	f.Packet = &f.own
+	if good && v.quirk {
+		f.sealRxeFlush()
+	}
 }
 
-// change makes the changes in a whole packet, and makes its ICRC right again unless one of them leaves it as it was.
-func change(c *impair.Change, net, ib []byte) {
+// change makes the changes in a whole packet, and makes its ICRC right again unless one of them leaves it as it was: then it
+// returns false.
+func change(c *impair.Change, net, ib []byte) bool {
 	n, bad := len(ib)-icrc.Len, false
 	for ; c != nil; c = c.Then {
 		c.Do(ib[:n])
@@ -53,6 +57,7 @@ func change(c *impair.Change, net, ib []byte) {
 		s.Update(ib[bth.Len:n])
 		s.Put(ib[n:])
 	}
+	return !bad
 }
 
 // changeRx does to a received packet what a rule wants done to its bytes, and judges it anew; before it is dropped or held back.
@@ -119,6 +124,8 @@ func (p *Port) answerRx(v *wire.View, e *impair.Effect) {
 	pk.QPN = qpn
 	pv := p.view.Load()
 	t.now = p.clk.Now()
+	t.tell(p.sink.Load())
+	defer t.recorded()
 	p.emit(pv, outgoing{Packet: pk, note: e.Rule})
 	_ = p.transmit(pv) // a closed endpoint shows again at the next call
 }

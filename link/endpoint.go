@@ -74,6 +74,7 @@ type Frame struct {
 	payload []byte    // what a captured packet carries; its memory may change once it was sent
 	path    wire.Path // and the changed Path
 	note    string    // impairment rule that touched it
+	kept    bool      // its payload is a copy, for the capture
 }
 
 // Packet is one received packet, raw.
@@ -86,7 +87,9 @@ type Packet struct {
 	Other   bool       // what a Diverter brings in; Parse gives it NotRoCE and does not look at it
 
 	passed bool   // receive impairment has been applied
-	told   bool   // the capture has it already, as it was
+	was    []byte // what it was before a rule changed it, for the capture; empty: as it is
+	wasNet int    // how much of that is before the BTH
+	held   bool   // and it is not to be captured as it is now, but when it goes on
 	note   string // impairment rule that touched it
 }
 

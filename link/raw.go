@@ -3,6 +3,7 @@ package link
 import (
 	"encoding/binary"
 	"net"
+	"time"
 
 	"github.com/softnic/softnic/wire"
 )
@@ -34,6 +35,8 @@ func (p *Port) SendRaw(pkts []*wire.Packet) error {
 		return net.ErrClosed
 	}
 	v := p.view.Load()
+	t.now = time.Time{}
+	defer t.recorded()
 	for _, pk := range pkts {
 		if !v.info.Ethernet || !fitsRaw(pk, v.info.MTU) {
 			p.count.tooLong.Inc()
@@ -44,7 +47,8 @@ func (p *Port) SendRaw(pkts []*wire.Packet) error {
 			_ = p.transmit(v) // a closed endpoint shows again below
 		}
 		f := t.all[len(t.list)]
-		f.raw(pk, p.sink.Load() != nil)
+		f.kept = p.sink.Load() != nil
+		f.raw(pk, f.kept)
 		t.list = t.all[:len(t.list)+1]
 	}
 	return p.transmit(v)

@@ -77,7 +77,7 @@ func (p *Port) impairRx(pv *portView, b *Batch, pk *Packet) {
 	e := p.rules.Apply(impair.Rx, v.Src(), v.BTH())
 	eth, net, ib := v.Eth, v.Net, v.IB // as they are before a change makes a packet of it that cannot be parsed
 	if (e.Mark || e.Change != nil) && !e.Drop {
-		p.captureOriginal(b, pk, &e)
+		p.keepOriginal(pk, &e)
 		p.changeRx(pv, pk, &e)
 	}
 	copied := func(note string) later { return later{slices.Concat(eth, net, ib), note} }
@@ -125,7 +125,11 @@ func (p *Port) impairRx(pv *portView, b *Batch, pk *Packet) {
 func (p *Port) Done(b *Batch) {
 	if s := p.sink.Load(); s != nil {
 		for i := range b.Packets {
-			if pk := &b.Packets[i]; !pk.told || pk.Fault != wire.Impaired {
+			pk := &b.Packets[i]
+			if len(pk.was) > 0 {
+				b.captureOriginal(*s, pk)
+			}
+			if !pk.held {
 				b.capture(*s, pk)
 			}
 		}
@@ -138,20 +142,25 @@ func (p *Port) Done(b *Batch) {
 	}
 }
 
-// captureOriginal captures a packet as it has come, before a rule changes it. What is held back besides is not captured again
-// until it goes on.
-func (p *Port) captureOriginal(b *Batch, pk *Packet, e *impair.Effect) {
-	s := p.sink.Load()
-	if s == nil {
+// keepOriginal keeps a packet as it has come for the capture, before a rule changes it.
+func (p *Port) keepOriginal(pk *Packet, e *impair.Effect) {
+	if p.sink.Load() == nil {
 		return
 	}
-	fault, note := pk.Fault, pk.note
-	pk.Fault, pk.note = wire.Impaired, e.ChangedBy
-	if e.Delay > 0 || e.Reorder {
-		pk.note = e.Rule
+	v := &pk.View
+	pk.was, pk.wasNet = slices.Concat(v.Eth, v.Net, v.IB), len(v.Eth)+len(v.Net)
+	pk.held = e.Delay > 0 || e.Reorder
+}
+
+// captureOriginal captures that.
+func (b *Batch) captureOriginal(s Sink, pk *Packet) {
+	b.rec = Record{When: pk.When, Dir: Rx, Fault: wire.Impaired, Note: pk.note, Net: pk.was[:pk.wasNet], Head: pk.was[pk.wasNet:]}
+	b.rec.QPN = bth.BTH(b.rec.Head).DestQP()
+	if eth := len(pk.View.Eth); eth > 0 && eth <= pk.wasNet {
+		b.rec.Eth, b.rec.Net = pk.was[:eth], pk.was[eth:pk.wasNet]
 	}
-	b.capture(*s, pk)
-	pk.Fault, pk.note, pk.told = fault, note, true
+	s.Capture(&b.rec)
+	b.rec = Record{}
 }
 
 // tellArrived tells a sink of the records that are to come.

@@ -18,11 +18,11 @@ type Sink interface {
 }
 
 // OrderedSink is a Sink that wants records in the order of time, and so has to know which are still to come: those of a batch
-// that has arrived come when it has been handled, behind those of what was sent because of it.
+// that has arrived come when it has been handled, behind those of what was sent because of it, and those of a send when it has ended.
 type OrderedSink interface {
 	Sink
-	// Arrived says that no record of a batch is older than when; Handled, with the same time, that all of them
-	// have come. Calls for several batches may overlap. Handled may come without its Arrived, from the time before the sink was there.
+	// Arrived says that records are to come that are not older than when; Handled, with the same time, that all of them
+	// have come. Calls for several batches and sends may overlap. Handled may come without its Arrived, from the time before the sink was there.
 	Arrived(when time.Time)
 	Handled(when time.Time)
 }

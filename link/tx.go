@@ -27,6 +27,7 @@ type txState struct {
 	list   []*Frame // framed, in order; element i is &ring[i]
 	all    []*Frame // pointers to the whole ring; list is a prefix of it
 	now    time.Time
+	told   OrderedSink // it waits for the records of now; nil: none does
 	held   holder[outgoing]
 	rec    Record
 	closed bool
@@ -68,6 +69,7 @@ func (p *Port) Send(pkts []*wire.Packet) error {
 	}
 	v := p.view.Load()
 	t.now = time.Time{}
+	defer t.recorded()
 	if p.inline && !t.held.empty() {
 		p.release(v, p.txNow())
 	}
@@ -92,8 +94,28 @@ func (p *Port) Send(pkts []*wire.Packet) error {
 func (p *Port) txNow() time.Time {
 	if p.tx.now.IsZero() {
 		p.tx.now = p.clk.Now()
+		p.tx.tell(p.sink.Load())
 	}
 	return p.tx.now
+}
+
+// tell has a sink wait for the records of the send under way: they come when it has ended.
+func (t *txState) tell(s *Sink) {
+	if s == nil {
+		return
+	}
+	if o, ok := (*s).(OrderedSink); ok {
+		o.Arrived(t.now)
+		t.told = o
+	}
+}
+
+// recorded ends that.
+func (t *txState) recorded() {
+	if t.told != nil {
+		t.told.Handled(t.now)
+		t.told = nil
+	}
 }
 
 // impairTx is the packet stage: it comes before framing, because the IP ID is the index
@@ -105,7 +127,7 @@ func (p *Port) impairTx(v *portView, pk *wire.Packet) {
 	if e.Mark {
 		o.Packet = marked(pk, e.ECN)
 	}
-	if e.Mark || e.Change != nil {
+	if (e.Mark || e.Change != nil) && !e.Drop {
 		o.note = e.ChangedBy
 		p.count.changedTx.Inc()
 	}
@@ -198,6 +220,8 @@ func (p *Port) flushTx(now time.Time) {
 	}
 	v := p.view.Load()
 	t.now = now
+	t.tell(p.sink.Load())
+	defer t.recorded()
 	p.release(v, now)
 	if err := p.transmit(v); err != nil {
 		p.log.Debug("delayed packets not sent", "err", err)
@@ -239,9 +263,10 @@ func (p *Port) emit(v *portView, o outgoing) {
 	}
 	f := t.all[len(t.list)]
 	captured := p.sink.Load() != nil
+	f.kept = captured
 	if v.isLocal(pk.Path.Dst) {
 		f.frame(v, pk, 0, captured)
-		f.alter(o.change)
+		f.alter(v, o.change)
 		if s := p.sink.Load(); s != nil {
 			f.note = o.note
 			t.capture(*s, p.txNow(), f, wire.OK)
@@ -252,7 +277,7 @@ func (p *Port) emit(v *portView, o outgoing) {
 	}
 	f.frame(v, pk, t.segment(pk, v.info.MaxSegs), captured)
 	f.note = o.note
-	f.alter(o.change) // the frame is sealed, and what is changed is what the capture has to show
+	f.alter(v, o.change) // the frame is sealed, and what is changed is what the capture has to show
 	if pk.Path.Dst.IsMulticast() && p.groups.has(pk.Path.Dst) {
 		p.loop.Put(0, f.AppendTo) // the wire brings no copy back
 	}
@@ -289,7 +314,7 @@ func (p *Port) transmit(v *portView) error {
 	}
 	err := p.ep.Send(t.list)
 	for _, f := range t.list {
-		if s != nil && err == nil {
+		if s != nil && err == nil && f.kept { // one that was framed before anybody captured has not kept its payload
 			t.capture(*s, t.now, f, wire.OK)
 		}
 		f.clear()

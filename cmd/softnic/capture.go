@@ -32,7 +32,7 @@ func newCapture() *cobra.Command {
 		Use:   "capture -w FILE|- [flags]",
 		Short: "capture what passes the running NIC, with the reason of each drop",
 		Long: `capture writes the packets of the running NIC as a pcapng file: those sent, received, dropped and impaired each on an interface
-of its own, with the reason as a comment. It goes on until SIGINT, -c packets or --duration. It never slows the NIC down: what cannot
+of its own, with the reason as a comment. It goes on until SIGINT, -c packets or --duration. It never holds the NIC up: what cannot
 be written in time is missing, and the end says how much.
 
 With -C a new file is begun whenever one has grown to that size, FILE_00001, FILE_00002, ..., and with -W only the last ones are kept.`,
@@ -61,12 +61,12 @@ With -C a new file is begun whenever one has grown to that size, FILE_00001, FIL
 	return cmd
 }
 
-func (o *captureOptions) check() (url.Values, error) {
+func (o *captureOptions) check(cmd *cobra.Command) (url.Values, error) {
 	switch {
 	case o.file == "":
 		return nil, usageError("where to? -w FILE, or -w - for stdout, as in `softnic capture -w - | wireshark -k -i -`")
-	case o.megabytes < 0 || o.files < 0:
-		return nil, usageError("-C and -W are counted from 1 on")
+	case o.megabytes < 0 || o.files < 0 || cmd.Flags().Changed("file-size") && o.megabytes == 0 || cmd.Flags().Changed("file-count") && o.files == 0 || o.megabytes > 1e6:
+		return nil, usageError("-C is 1 ... 1000000 million bytes, and -W is counted from 1 on")
 	case o.files > 0 && o.megabytes == 0:
 		return nil, usageError("-W %d goes with -C: how large is a file to become?", o.files)
 	case o.megabytes > 0 && o.file == "-":
@@ -86,10 +86,12 @@ type counted struct {
 	io.Writer
 	packets, limit uint64 // limit 0: all
 	enough         func()
+	tally          capture.Tally
 }
 
 // Write implements io.Writer.
 func (c *counted) Write(b []byte) (int, error) {
+	c.tally.Correct(b)
 	if capture.IsPacket(b) {
 		if c.limit > 0 && c.packets == c.limit {
 			return len(b), nil
@@ -97,12 +99,13 @@ func (c *counted) Write(b []byte) (int, error) {
 		if c.packets++; c.packets == c.limit {
 			c.enough()
 		}
+		c.tally.Count(b)
 	}
 	return c.Writer.Write(b)
 }
 
 func (o *captureOptions) run(cmd *cobra.Command) error {
-	filter, err := o.check()
+	filter, err := o.check(cmd)
 	if err != nil {
 		return err
 	}
@@ -119,6 +122,7 @@ func (o *captureOptions) run(cmd *cobra.Command) error {
 	}
 	ctx, stop := signal.NotifyContext(cmd.Context(), signals...)
 	defer stop()
+	ignoreBrokenPipe()
 	if o.duration > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, o.duration)

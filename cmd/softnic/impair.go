@@ -12,7 +12,7 @@ import (
 )
 
 func newImpair() *cobra.Command {
-	cmd := newObject("impair", "change what the network of the running NIC does to packets", noArgs, (*control.Client).Rules, show.Rules)
+	cmd := newObject("impair", "show and change what the network of the running NIC does to packets", noArgs, (*control.Client).Rules, show.Rules)
 	cmd.Long = `impair has the running NIC lose, double, delay, reorder, spoil and rewrite packets on purpose, or answer them with NAKs of
 its own: all of a kind, some by chance, or exactly one. Rules are those of --impair; they work in the order in which they were
 added. Without a verb it shows them.
@@ -55,7 +55,7 @@ docs/impair.md has all of the words.`
 		return nil
 	}
 	del := &cobra.Command{Use: "del ID|all", Short: "remove a rule, or all", Args: func(cmd *cobra.Command, args []string) error {
-		if len(args) != 1 {
+		if len(args) != 1 || args[0] == "" {
 			return usageError("which rule? its ID, as `softnic impair show` has it, or all")
 		}
 		return nil
@@ -66,11 +66,10 @@ docs/impair.md has all of the words.`
 		if err != nil {
 			return err
 		}
-		id := args[0]
-		if id == "all" {
-			id = ""
+		if args[0] == "all" {
+			return c.ClearRules(cmd.Context())
 		}
-		return c.RemoveRule(cmd.Context(), id)
+		return c.RemoveRule(cmd.Context(), args[0])
 	}
 	cmd.AddCommand(add, del)
 	return cmd

@@ -299,6 +299,8 @@ func TestNoDaemon(t *testing.T) {
 			}
 		}
 	}
+	code, _, errs := softnic("impair", "del", "", "--socket", path) // as an empty variable in a script is
+	checkError(t, code, exitUsage, errs, "which rule? its ID")
 	file := filepath.Join(t.TempDir(), "x")
 	for _, args := range [][]string{{"impair", "add", "tx", "drop"}, {"impair", "del", "1"}, {"capture", "-w", file}} {
 		code, _, errs := softnic(append(args, "--socket", path)...)

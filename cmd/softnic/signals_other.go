@@ -5,3 +5,5 @@ package main
 import "os"
 
 var signals = []os.Signal{os.Interrupt}
+
+func ignoreBrokenPipe() {}

@@ -1,6 +1,7 @@
 package capture
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -60,6 +61,34 @@ func (c *Blocks) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
+// Tally counts the packets of a file by interface, where not all of them are passed on. The zero value is ready.
+type Tally struct{ n map[uint32]uint64 }
+
+// Count counts a packet.
+func (t *Tally) Count(block []byte) {
+	if t.n == nil {
+		t.n = map[uint32]uint64{}
+	}
+	t.n[le.Uint32(block[8:])]++
+}
+
+// Correct has the statistics of an interface, if the block is that, say how many packets were counted. What is lost stays.
+func (t *Tally) Correct(block []byte) {
+	if len(block) < 24 || le.Uint32(block) != blockStatistic {
+		return
+	}
+	for o := block[20 : len(block)-4]; len(o) >= 12; {
+		code, n := le.Uint16(o), int(le.Uint16(o[2:]))
+		if code == optEnd || 4+n > len(o) {
+			return
+		}
+		if code == statisticReceived && n == 8 {
+			le.PutUint64(o[4:], t.n[le.Uint32(block[8:])])
+		}
+		o = o[min(len(o), 4+(n+3)&^3):]
+	}
+}
+
 // IsPacket reports whether a block is a packet.
 func IsPacket(block []byte) bool { return len(block) >= 4 && le.Uint32(block) == blockPacket }
 
@@ -85,7 +114,8 @@ func (c *Blocks) count(b []byte) {
 }
 
 // Ring is a ring of pcapng files: a new one is begun when one has grown to a size, and the oldest is removed
-// when there are too many. Each is complete in itself. It is for a Writer, or for what one has written.
+// when there are too many. Each can be read without the others; only the last says how many packets it has, and how many are missing
+// from all. It is for a Writer, or for what one has written.
 //
 // With PATH nic.pcapng the files are nic_00001.pcapng, nic_00002.pcapng, ..., as dumpcap names them but for the date.
 type Ring struct {
@@ -94,10 +124,11 @@ type Ring struct {
 	size  int64
 	files int
 
-	head []byte // section and interfaces, with which each file begins
-	file *os.File
-	n    int // number of the file
-	has  int64
+	head  []byte // section and interfaces, with which each file begins
+	file  *os.File
+	n     int // number of the file
+	has   int64
+	tally Tally // of the file
 }
 
 // NewRing returns a ring of files of about size bytes, 1 or more, of which it keeps the last files; 0: all. The first file is
@@ -128,6 +159,13 @@ func (r *Ring) block(b []byte) error {
 			return nil
 		}
 	}
+	switch typ {
+	case blockPacket:
+		r.tally.Count(b)
+	case blockStatistic:
+		b = bytes.Clone(b)
+		r.tally.Correct(b)
+	}
 	n, err := r.file.Write(b)
 	r.has += int64(n)
 	return err
@@ -139,6 +177,7 @@ func (r *Ring) turn() error {
 		return err
 	}
 	r.n++
+	r.tally = Tally{}
 	f, err := os.Create(r.Name(r.n))
 	if err != nil {
 		return err

@@ -12,13 +12,29 @@ import (
 // Change is what one hit of a rule does to the bytes of a packet; Then is that of the next rule. The port
 // decides when: a packet that is sent has its headers and its ICRC by then, one that is received has not been handled.
 type Change struct {
-	Then    *Change
-	BadICRC bool // the ICRC stays as it was, wrong or right; false: it is made right again
+	Then    *Change // what is done after it
+	BadICRC bool    // the ICRC stays as it was, wrong or right; false: it is made right again
 
 	sets  []set
 	at    int    // of what is corrupted: bytes from the BTH on, below 0 from the end of the payload
 	place uint64 // by chance, instead
 	xor   byte   // 0: nothing is corrupted
+}
+
+// then returns c with another change behind it.
+func (c *Change) then(last *Change) *Change {
+	if c == nil {
+		return last
+	}
+	c.last().Then = last
+	return c
+}
+
+func (c *Change) last() *Change {
+	for c.Then != nil {
+		c = c.Then
+	}
+	return c
 }
 
 // set is a field with its value.
@@ -116,6 +132,10 @@ func lookup(f *field, i *bth.Info) (bit int, ok bool) {
 	return 0, false
 }
 
+// uncovered is the byte of the BTH that the ICRC does not cover: FECN, BECN, and what is reserved beside them. Chance does not
+// corrupt it, for nobody would find that.
+const uncovered = 4
+
 // Do changes ib, a packet from the BTH to the end of its pad, without the ICRC.
 func (c *Change) Do(ib []byte) {
 	if len(ib) < bth.Len {
@@ -139,7 +159,9 @@ func (c *Change) Do(ib []byte) {
 	at := c.at
 	switch {
 	case c.place != 0:
-		at = int(c.place % uint64(len(ib)))
+		if at = int(c.place % uint64(len(ib))); at == uncovered {
+			at++
+		}
 	case at < 0:
 		at += len(ib)
 	}

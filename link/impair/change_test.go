@@ -136,7 +136,7 @@ func TestMarksAndAnswers(t *testing.T) {
 	if e := r.Apply(Rx, near, write); !e.Drop || !e.Answered || e.Answer != 0x25 || e.Rule != "rx peer=10.0.0.0/31 opcode=WRITE* answer=rnr:5" {
 		t.Errorf("%+v", e)
 	}
-	if e := r.Apply(Rx, peer, write); e.Answered || !e.Mark || e.ECN != 3 || e.Change == nil || !e.Change.BadICRC || e.Change.Then == nil || e.Change.Then.BadICRC {
+	if e := r.Apply(Rx, peer, write); e.Answered || !e.Mark || e.ECN != 3 || e.Change == nil || e.Change.BadICRC || e.Change.Then == nil || !e.Change.Then.BadICRC {
 		t.Errorf("%+v", e)
 	}
 	if e := r.Apply(Tx, near, send); !e.Answered || e.Answer != 0x62 {
@@ -162,4 +162,51 @@ func FuzzChange(f *testing.F) {
 			}
 		}
 	})
+}
+
+// Rules work in the order in which they were added.
+func TestOrderOfChanges(t *testing.T) {
+	r, err := New("tx set=psn:5", "tx set=psn:+1", "tx set=msn:1 p=1%", "tx set=psn:+2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := packet(rc(bth.SendOnly), 17, 100)
+	for c := r.Apply(Tx, peer, b).Change; c != nil; c = c.Then {
+		c.Do(b)
+	}
+	if psn := b.PSN(); psn != 8 {
+		t.Errorf("PSN %v, want 8", psn)
+	}
+}
+
+// Of one connection there is one request at a time that was answered and is lost: what is behind it is its receiver's.
+func TestOneAnswerAtATime(t *testing.T) {
+	r, err := New("tx answer=rnr:1 count=4", "tx opcode=WRITE* answer=nak-sequence")
+	if err != nil {
+		t.Fatal(err)
+	}
+	send, write, ack := rc(bth.SendOnly), rc(bth.WriteOnly), rc(bth.Acknowledge)
+	for i, c := range []struct {
+		op  bth.Opcode
+		qpn uint32
+		psn bth.PSN
+		hit bool
+	}{
+		{send, 17, 0xFFFFFF, true},
+		{send, 17, 0, false},
+		{write, 17, 1, false},
+		{ack, 17, 5, false},
+		{send, 18, 0, true}, // another connection
+		{send, 17, 0xFFFFFF, true},
+		{send, 17, 0, false},
+		{send, 17, 0xFFFFFE, true}, // what is before it
+		{send, 17, 0xFFFFFF, false},
+		{send, 17, 0xFFFFFE, false}, // now it passes, and is not missing any more
+		{write, 17, 0xFFFFFF, true},
+	} {
+		e := r.Apply(Tx, peer, packet(c.op, c.qpn, c.psn))
+		if e.Answered != c.hit || e.Drop != c.hit {
+			t.Errorf("packet %d: %+v", i, e)
+		}
+	}
 }

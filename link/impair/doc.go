@@ -22,7 +22,8 @@
 //	set=FIELD:VALUE,...  write other values into header fields: psn:0x12, or psn:+1, psn:-1 for a difference.
 //	             Packets that lack a field are not meant. The ICRC is made right again
 //	answer=NAK   lose the packet, a request of RC or XRC, and have its sender get an answer as if from its
-//	             receiver: nak-sequence, nak-invalid, nak-access, nak-op, rnr (timer code 14) or rnr:CODE
+//	             receiver: nak-sequence, nak-invalid, nak-access, nak-op, rnr (timer code 14) or rnr:CODE.
+//	             Until the request comes again and passes, what is behind it on its connection is not meant
 //
 // Those without a value take a probability as drop=1% or, the same, as a word of its own: p=1%.
 // More words for corrupt and set:
@@ -66,8 +67,7 @@
 // connections never match a relative word.
 //
 // Rules work in the order in which they were added. What one drops the others do not
-// hit, but they count it for first PSN and round. Delays add up; of two marks the later holds; changes are made one after the other,
-// the last rule's first.
+// hit, but they count it for first PSN and round. Delays add up; of two marks the later holds; changes are made one after the other.
 //
 // A port calls the package for each packet while there are rules for its direction, and Change.Do where one says so. The package
 // waits for nothing, and Apply never looks beyond the BTH.

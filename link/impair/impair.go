@@ -36,7 +36,7 @@ type Effect struct {
 	Reorder   bool          // hold it back until the next packet has passed
 	Mark      bool          // make its ECN bits ECN
 	ECN       uint8         // the two bits
-	Change    *Change       // what to do to its bytes, that of the last rule first; nil: nothing
+	Change    *Change       // what to do to its bytes, that of the first rule first; nil: nothing
 	Answered  bool          // with Drop: whoever sent it gets a forged answer, an AETH with Answer, as if from where it was going
 	Answer    bth.Syndrome  // NAK or RNR NAK
 	ChangedBy string        // text of the last rule that asked for Mark or Change
@@ -49,6 +49,7 @@ type Rules struct {
 	mu    sync.Mutex
 	rules []*rule
 	last  int // last ID given
+	asked [2]asked
 	n     [2]atomic.Int32
 }
 
@@ -128,19 +129,22 @@ func (r *Rules) Active(d Direction) bool { return r.n[d].Load() != 0 }
 func (r *Rules) Apply(d Direction, peer netip.Addr, h bth.BTH) (e Effect) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	behind := r.asked[d].behind(peer, h)
 	for _, u := range r.rules {
 		if u.dir != d {
 			continue
 		}
 		f, round := u.observe(peer, h)
-		if !e.Drop && u.hit(peer, h, f, round) {
-			c := e.Change
+		if !e.Drop && !(behind && u.act.answers) && u.hit(peer, h, f, round) {
 			e = u.act.do(u, e)
-			if u.act.name == "ecn" || e.Change != c {
+			if u.act.changes {
 				e.ChangedBy = u.text
 			}
 			e.Rule = u.text
 		}
+	}
+	if answerable(h) {
+		r.asked[d].seen(peer, h, &e)
 	}
 	return e
 }

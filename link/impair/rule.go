@@ -63,35 +63,38 @@ type action struct {
 	value string                        // what stands after the =, for people; "" if only a probability may
 	parse func(r *rule, v string) error // reads that
 	do    func(r *rule, e Effect) Effect
+
+	changes bool // bytes
+	answers bool // in place of the receiver
 }
 
 var actions = []action{
-	{"drop", "", nil, func(_ *rule, e Effect) Effect { e.Drop = true; return e }},
-	{"duplicate", "", nil, func(_ *rule, e Effect) Effect { e.Duplicate++; return e }},
-	{"delay", "TIME", (*rule).parseDelay, func(r *rule, e Effect) Effect { e.Delay += r.delay; return e }},
-	{"reorder", "", nil, func(_ *rule, e Effect) Effect { e.Reorder = true; return e }},
-	{"corrupt", "", nil, (*rule).corrupt},
-	{"ecn", "ce", (*rule).parseECN, func(r *rule, e Effect) Effect { e.Mark, e.ECN = true, r.ecn; return e }},
+	{"drop", "", nil, func(_ *rule, e Effect) Effect { e.Drop = true; return e }, false, false},
+	{"duplicate", "", nil, func(_ *rule, e Effect) Effect { e.Duplicate++; return e }, false, false},
+	{"delay", "TIME", (*rule).parseDelay, func(r *rule, e Effect) Effect { e.Delay += r.delay; return e }, false, false},
+	{"reorder", "", nil, func(_ *rule, e Effect) Effect { e.Reorder = true; return e }, false, false},
+	{"corrupt", "", nil, (*rule).corrupt, true, false},
+	{"ecn", "ce", (*rule).parseECN, func(r *rule, e Effect) Effect { e.Mark, e.ECN = true, r.ecn; return e }, true, false},
 	{"set", "FIELD:VALUE", (*rule).parseSets, func(r *rule, e Effect) Effect {
-		e.Change = &Change{Then: e.Change, BadICRC: r.icrc == icrcBad, sets: r.sets}
+		e.Change = e.Change.then(&Change{BadICRC: r.icrc == icrcBad, sets: r.sets})
 		return e
-	}},
+	}, true, false},
 	{"answer", "nak-sequence", (*rule).parseAnswer, func(r *rule, e Effect) Effect {
 		e.Drop, e.Answered, e.Answer = true, true, r.answer
 		return e
-	}},
+	}, false, true},
 }
 
 // corrupt is the action of that name. What is left to chance is drawn now, so that the same seed spoils the same bytes.
 func (r *rule) corrupt(e Effect) Effect {
-	c := &Change{Then: e.Change, BadICRC: r.icrc != icrcGood, at: r.at, xor: r.xor}
+	c := &Change{BadICRC: r.icrc != icrcGood, at: r.at, xor: r.xor}
 	if !r.hasAt {
 		c.place = r.rng.Uint64() | 1<<63
 	}
 	if c.xor == 0 {
 		c.xor = byte(1 + r.rng.IntN(255))
 	}
-	e.Change = c
+	e.Change = e.Change.then(c)
 	return e
 }
 
@@ -131,7 +134,7 @@ func (r *rule) match(peer netip.Addr, h bth.BTH, f *flow, round int) bool {
 	switch {
 	case r.peer.IsValid() && !r.peer.Contains(peer),
 		len(r.sets) > 0 && !r.has(h.Opcode().Info()),
-		r.act.name == "answer" && !answerable(h):
+		r.act.answers && !answerable(h):
 		return false
 	case r.relative() && f == nil,
 		r.hasQP && h.DestQP() != r.qp,

@@ -100,3 +100,31 @@ func (r *rounds) grow() {
 		}
 	}
 }
+
+// asked remembers of each connection the request that was lost and answered, until it passes: whoever would have answered is silent
+// to what is behind it, and a NAK to that would acknowledge it. The zero value remembers none.
+type asked struct {
+	missing map[connKey]bth.PSN
+}
+
+// behind reports whether a request is behind one that is missing.
+func (a *asked) behind(peer netip.Addr, h bth.BTH) bool {
+	psn, ok := a.missing[connKey{peer, h.DestQP()}]
+	return ok && h.PSN().After(psn)
+}
+
+// seen takes what becomes of a request.
+func (a *asked) seen(peer netip.Addr, h bth.BTH, e *Effect) {
+	k := connKey{peer, h.DestQP()}
+	switch psn, ok := a.missing[k]; {
+	case e.Answered:
+		if a.missing == nil {
+			a.missing = make(map[connKey]bth.PSN)
+		}
+		if len(a.missing) < maxFlows || ok {
+			a.missing[k] = h.PSN()
+		}
+	case ok && !e.Drop && !h.PSN().After(psn):
+		delete(a.missing, k)
+	}
+}
