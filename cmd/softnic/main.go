@@ -31,7 +31,7 @@ import (
 
 	"github.com/softnic/softnic/cmd/softnic/exec"
 	"github.com/softnic/softnic/cmd/softnic/nic"
-	"github.com/softnic/softnic/trace/report"
+	"github.com/softnic/softnic/trace"
 )
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
@@ -62,7 +62,7 @@ func runRoot(root *cobra.Command, args []string, stdout, stderr io.Writer) int {
 	if errors.As(err, &usage) {
 		return exitUsage
 	}
-	var file *report.FileError
+	var file *trace.FileError
 	if errors.As(err, &file) {
 		return exitUsage
 	}

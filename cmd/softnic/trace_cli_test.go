@@ -195,7 +195,7 @@ func TestTraceErrors(t *testing.T) {
 		{"none", "softnic: none: no such file or directory", false},
 		{"other.pcap", "softnic: other.pcap: no RoCE packets: 2 packets; RoCE goes to UDP port 4791 (--port for others)", false},
 		{"usb.pcap", "softnic: usb.pcap: no RoCE packets: 43 packets, 43 of a link type that cannot be read (link type 220); capture on an Ethernet or IP interface", false},
-		{"v1.pcap", "softnic: v1.pcap: no RoCE packets: 1 packets, 1 of RoCEv1, which is not judged; only RoCEv2 is judged", false},
+		{"v1.pcap", "softnic: v1.pcap: no RoCE packets: 1 packets, 1 of RoCEv1, which is not read; only RoCEv2 is read", false},
 		{"--picture x.svg --qp 5 plain.pcap", "softnic: x.svg: no picture: no conversation with PSNs in order (RC, UC, XRC) is in the tables; see --qp, --peer and --picture-time", true},
 		{"--picture x.svg --picture-time 5s- plain.pcap", "softnic: x.svg: no picture: ", true},
 	} {

@@ -5,30 +5,28 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/softnic/softnic/trace"
 	"github.com/softnic/softnic/wire"
 	"github.com/softnic/softnic/wire/bth"
 )
 
-// Direction says where a packet was seen.
-type Direction uint8
-
-// The directions.
-const (
-	Unknown Direction = iota // somewhere between sender and receiver
-	Tx                       // at its sender, as it left or would have left
-	Rx                       // at its receiver, as it came in
+// Direction says where a packet was seen, Fate what became of it: as a capture tells.
+type (
+	Direction = trace.Direction
+	Fate      = trace.Fate
 )
 
-// Fate says what the capture knows of what became of a packet.
-type Fate uint8
-
-// The fates.
+// The directions and fates; see package trace.
 const (
-	Passed  Fate = iota // nothing special
-	Dropped             // the receiver did not accept it, Packet.Fault says why
-	Lost                // dropped on purpose, by impairment, where it was seen
-	Held                // held back on purpose: it is in the capture again when it goes on, with the same Round
-	Copied              // made on purpose: a copy of a packet that has passed
+	Unknown = trace.Unknown
+	Tx      = trace.Tx
+	Rx      = trace.Rx
+
+	Passed  = trace.Passed
+	Dropped = trace.Dropped
+	Lost    = trace.Lost
+	Held    = trace.Held
+	Copied  = trace.Copied
 )
 
 // Packet is one packet of a capture.
