@@ -29,6 +29,7 @@ type Stream struct {
 	files   []*File
 	number  uint64
 	ifaces  int
+	last    int64
 	failed  error
 }
 
@@ -79,6 +80,20 @@ func NewStream(in []Input, o StreamOptions) (*Stream, error) {
 // Files returns the files, in the order in which they were given.
 func (s *Stream) Files() []*File { return s.files }
 
+// Last is the time of the latest packet that was read until now, of any kind.
+func (s *Stream) Last() int64 { return s.last }
+
+// Lost is how many packets the files say were lost where they were captured; at their end it is known.
+func (s *Stream) Lost() (n uint64) {
+	for _, f := range s.files {
+		n += f.Lost()
+		for _, i := range f.Interfaces() {
+			n += i.Dropped
+		}
+	}
+	return n
+}
+
 // Next returns the next packet, valid until the next call. Behind the last one the error is io.EOF, or the *FileError of the first
 // file that could not be read to its end.
 func (s *Stream) Next() (*Sighting, error) {
@@ -118,6 +133,7 @@ func (s *Stream) advance(f *File) {
 func (s *Stream) take(f *File) {
 	p := f.p
 	s.number++
+	s.last = max(s.last, p.Time)
 	s.Counts.Total++
 	var frame Frame
 	s.decoder.Decode(p.Link, p.Data, p.Length, &frame)

@@ -29,6 +29,17 @@ const (
 	Copied              // made on purpose: a copy of a packet that has passed
 )
 
+// Completeness says whether a packet that is not in the capture did not pass the place
+// where it was made.
+type Completeness uint8
+
+// Completeness of a capture.
+const (
+	Auto       Completeness = iota // as the capture itself tells
+	Complete                       // it lost nothing
+	Incomplete                     // it may have lost packets
+)
+
 // Word is what a softnic's capture (package link/capture) says of a packet beside its bytes. The zero value is that of every other
 // capture: nothing.
 type Word struct {
@@ -84,9 +95,14 @@ func (i *Interface) Word(p *Packet) (w Word) {
 		n, why, _ := bytes.Cut(again, []byte(" ("))
 		w.Round, w.Cause = decimal(n), causes[string(bytes.TrimSuffix(why, []byte(")")))]
 	}
-	did := actionsOf(words)
+	_, place := i.split()
+	rule := words
+	if _, behind, ok := bytes.Cut(words, []byte(": ")); ok || place == "dropped" || place == "impaired" {
+		rule = behind
+	}
+	did := actionsOf(rule)
 	w.Touched, w.Changed = did != 0, did&(didSet|didCorrupt) != 0
-	switch _, place := i.split(); place {
+	switch place {
 	case "impaired":
 		w.Fate, w.Fault = Held, wire.Impaired
 		if did&(didDrop|didAnswer) != 0 {
@@ -120,9 +136,9 @@ var actions = map[string]int{
 	"drop": didDrop, "duplicate": didDuplicate, "delay": didDelay, "reorder": didReorder, "corrupt": didCorrupt, "ecn": didECN, "set": didSet, "answer": didAnswer,
 }
 
-// actionsOf returns the actions of the rules that a comment names.
-func actionsOf(comment []byte) (did int) {
-	for w := range bytes.FieldsSeq(comment) {
+// actionsOf returns the actions of a rule.
+func actionsOf(rule []byte) (did int) {
+	for w := range bytes.FieldsSeq(rule) {
 		name, _, _ := bytes.Cut(bytes.TrimRight(w, ";"), []byte("="))
 		did |= actions[string(name)]
 	}

@@ -29,6 +29,7 @@ func TestWord(t *testing.T) {
 		{"rx", 1, "rx duplicate p=2%", Word{Dir: Rx, Fate: Copied, Touched: true}},
 		{"rx", 1, "rx delay=40us", Word{Dir: Rx, Touched: true}},
 		{"dropped", 1, "out-of-sequence", Word{Dir: Rx, Fate: Dropped, Fault: wire.OutOfSequence}},
+		{"dropped", 1, "duplicate", Word{Dir: Rx, Fate: Dropped, Fault: wire.Duplicate}},
 		{"dropped", 1, "icrc: more words", Word{Dir: Rx, Fate: Dropped, Fault: wire.ICRC}},
 		{"dropped", 1, "icrc: rx corrupt", Word{Dir: Rx, Fate: Dropped, Fault: wire.ICRC, Touched: true, Changed: true}},
 		{"dropped", 2, "no-address; retransmission 2 (retry-rnr)", Word{Dir: Tx, Fate: Dropped, Fault: wire.NoAddress, Round: 2, Cause: wire.RetryRNR}},

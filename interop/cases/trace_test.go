@@ -240,7 +240,7 @@ func counts(t *testing.T, tp *tape, x *report.Report) {
 	}
 	c := x.Conversations[0]
 	for _, e := range []struct {
-		end report.End
+		end trace.End
 		got *report.Direction
 	}{{c.A, c.AB}, {c.B, c.BA}} {
 		w := want[e.end.Addr]

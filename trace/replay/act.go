@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/softnic/softnic/device"
+	"github.com/softnic/softnic/trace"
 	"github.com/softnic/softnic/trace/stage"
 	"github.com/softnic/softnic/transport"
 	"github.com/softnic/softnic/wire"
@@ -37,7 +38,7 @@ const (
 )
 
 // act replays the conversations of the responders at an address.
-func act(r *recording, addr netip.Addr, talks []*talk, o Options) (err error) {
+func act(addr netip.Addr, talks []*talk, o Options) (err error) {
 	s := &scene{o: o, talks: talks, qps: map[uint32]*device.QP{}, owner: map[uint32]*talk{}, mem: areas(talks, &o)}
 	profile := s.profile()
 	s.setPKeys()
@@ -70,7 +71,7 @@ func act(r *recording, addr netip.Addr, talks []*talk, o Options) (err error) {
 	slices.SortStableFunc(l, func(a, b event) int { return cmp.Compare(a.s.at, b.s.at) })
 	for _, e := range l {
 		if s.begin == 0 {
-			s.begin = e.s.Time
+			s.begin = e.s.time
 		}
 		if e.answer {
 			e.t.answer(s, e.s)
@@ -190,7 +191,7 @@ func (s *scene) connect(t *talk) error {
 	} else {
 		var gid int
 		if gid, err = s.nic.SGIDIndex(); err == nil {
-			err = q.Connect(0, device.Remote{GID: device.GIDOf(t.from()), QPN: t.c.Peer, PSN: uint32(t.first)}, device.ConnectOptions{
+			err = q.Connect(0, device.Remote{GID: device.GIDOf(t.from()), QPN: t.peer(), PSN: uint32(t.first)}, device.ConnectOptions{
 				SGIDIndex: gid, PathMTU: t.mtu, Access: t.rights(), Depth: device.MaxRdAtomic, PKeyIndex: i, Timeout: -1,
 			})
 		}
@@ -245,7 +246,7 @@ func (s *scene) feed(t *talk, q *seen) {
 		t.stop(q, "%s", why)
 		return
 	}
-	s.nic.Run(time.Duration(max(0, q.Time-s.begin)))
+	s.nic.Run(time.Duration(max(0, q.time-s.begin)))
 	t.c.Fed++
 	s.cur, t.cur, s.fault = t, q, wire.OK
 	q.again = q.pos < t.expect
@@ -284,10 +285,10 @@ func (t *talk) refused(q *seen, f wire.Fault) {
 	if t.f.key.service == bth.RC && f >= wire.NoReceive {
 		return // the answer says it, and is compared
 	}
-	if q.Place == Received {
-		t.note("packet %d is not taken: %v", q.Number, f)
+	if q.dir == trace.Rx {
+		t.note("packet %d is not taken: %v", q.number, f)
 	} else {
-		t.note("packet %d is not taken (%v): something before it is missing, or the recorded NIC did not take it either", q.Number, f)
+		t.note("packet %d is not taken (%v): something before it is missing, or the recorded NIC did not take it either", q.number, f)
 	}
 }
 
@@ -295,7 +296,7 @@ func (t *talk) refused(q *seen, f wire.Fault) {
 // are set right, which the ICRC does not cover.
 func (t *talk) packet(q *seen) []byte {
 	b := append(bytes.Clone(q.v.Net), q.v.IB...)
-	if from := t.from(); from != t.f.key.src {
+	if from := t.from(); from != t.f.key.src || q.v.DstPort() != wire.Port {
 		s := wire.SpecOf(&q.v)
 		s.Eth, s.Path.Src, s.UDPSum = nil, from, false
 		return wire.Build(&s)
@@ -342,11 +343,11 @@ func (s *scene) prepare(t *talk, q *seen) string {
 	n, key := scratchLen-4096, uint32(scratchKey)
 	if q.short >= 0 {
 		n = q.short
-		t.note("packet %d met a receive of %d bytes: it was refused as too long", q.Number, n)
+		t.note("packet %d met a receive of %d bytes: it was refused as too long", q.number, n)
 	}
 	if q.badRecv {
 		key--
-		t.note("packet %d met a receive with a bad entry: it was refused", q.Number)
+		t.note("packet %d met a receive with a bad entry: it was refused", q.number)
 	}
 	if err := s.postRecv(t, n, key); err != nil {
 		return err.Error()

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/softnic/softnic/trace"
 	"github.com/softnic/softnic/wire"
 	"github.com/softnic/softnic/wire/bth"
 )
@@ -36,7 +37,7 @@ func tells(t *testing.T, r *Result, want ...expect) {
 	}
 	if !ok {
 		var b strings.Builder
-		r.Print(&b, true)
+		_ = r.Text(&b, true)
 		t.Errorf("told: %v\nwant: %+v\n%s", got, want, &b)
 	}
 }
@@ -51,7 +52,7 @@ func same(t *testing.T, r *Result, n int) {
 	}
 	if got != n {
 		var b strings.Builder
-		r.Print(&b, true)
+		_ = r.Text(&b, true)
 		t.Errorf("%d answers are the same, want %d\n%s", got, n, &b)
 	}
 }
@@ -184,7 +185,7 @@ func TestMemory(t *testing.T) {
 		}
 		tells(t, r.play(t, Options{Still: true}), expect{Different, n, "payload", ""})
 		res := r.play(t, Options{})
-		if l := findings(res, Unknown); res.Different() > 0 || len(l) == 0 || l[0].Packet != n {
+		if l := findings(res, Unknown); res.Different > 0 || len(l) == 0 || l[0].Packet != n {
 			t.Errorf("READ %d: %v", wrong, l)
 		}
 	}
@@ -201,7 +202,7 @@ func TestMemory(t *testing.T) {
 			}
 		}
 		tells(t, r.play(t, Options{Still: true}), expect{Different, n, "original", ""})
-		if res := r.play(t, Options{}); res.Different() > 0 || findings(res, Unknown)[0].Packet != n {
+		if res := r.play(t, Options{}); res.Different > 0 || findings(res, Unknown)[0].Packet != n {
 			t.Errorf("atomic %d: %v", wrong, findings(res, Unknown))
 		}
 	}
@@ -278,7 +279,7 @@ func FuzzRun(f *testing.F) {
 	all := everything1()
 	var b []byte
 	for i, s := range all.spec {
-		ib := all.l[i].Data[28:]
+		ib := all.l[i].IP[28:]
 		dir := byte(0)
 		if s.BTH.Opcode.Info().Has(bth.Response) {
 			dir = 1
@@ -288,6 +289,10 @@ func FuzzRun(f *testing.F) {
 		}
 	}
 	f.Add(b)
+	words := []trace.Word{
+		{}, {Dir: trace.Tx}, {Dir: trace.Rx}, {Dir: trace.Tx, Fate: trace.Held}, {Dir: trace.Rx, Fate: trace.Dropped}, {Dir: trace.Tx, Fate: trace.Lost},
+		{Dir: trace.Rx, Fate: trace.Copied}, {Dir: trace.Tx, Changed: true}, {Dir: trace.Tx, Touched: true},
+	}
 	f.Add([]byte{0, 12, 4, 0, 255, 255, 0, 0, 0, 0x11, 0x80, 0, 0, 0})
 	f.Fuzz(func(t *testing.T, in []byte) {
 		var l list
@@ -303,17 +308,19 @@ func FuzzRun(f *testing.F) {
 				continue
 			}
 			s := wire.Spec{Path: p, BTH: bth.BTH(ib).Fields(), RawExt: append([]byte{}, ib[bth.Len:]...), Pad: make([]byte, bth.BTH(ib).Pad())}
-			l = append(l, &Packet{Number: len(l) + 1, Time: int64(len(l)) * 1000, Place: Place(dir >> 1 % 5), Data: wire.Build(&s)})
+			h := sighting(len(l)+1, int64(len(l))*1000, wire.Build(&s))
+			h.Word = words[int(dir>>1)%len(words)]
+			l = append(l, h)
 		}
 		n := len(l)
-		r, err := Run(&l, Options{Still: n%2 == 0})
+		r, err := run(&l, Options{Still: n%2 == 0}, none)
 		if err != nil {
 			return
 		}
-		if r.Frames > n || len(r.Conversations) > n {
+		if r.Packets.RoCE > uint64(n) || len(r.Conversations) > n {
 			t.Errorf("%d packets gave %+v", n, r)
 		}
 		var b bytes.Buffer
-		r.Print(&b, true)
+		_ = r.Text(&b, true)
 	})
 }

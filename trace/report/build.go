@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/softnic/softnic/trace"
 	"github.com/softnic/softnic/trace/rules"
 	"github.com/softnic/softnic/wire"
 	"github.com/softnic/softnic/wire/bth"
@@ -22,13 +23,12 @@ func (a *analysis) report() *Report {
 	r.Span = Span{at(a.first), at(a.last), a.last - a.first}
 	for _, f := range a.in.Files() {
 		x := File{Name: f.Name, Format: f.Format(), Interfaces: []Interface{}}
-		r.Capture.Lost += f.Lost()
 		for _, i := range f.Interfaces() {
 			x.Interfaces = append(x.Interfaces, Interface{i.Name, i.Description, i.Link.String(), i.Packets, i.Received, i.Dropped})
-			r.Capture.Lost += i.Dropped
 		}
 		r.Files = append(r.Files, x)
 	}
+	r.Capture.Lost = a.in.Lost()
 	judge := a.completeness(&r.Capture)
 	for _, f := range judge.Findings() {
 		v := Verdict{Rule: f.Rule.String(), Verdict: "kept", Kept: f.Kept, Broken: f.Broken, Unknown: f.Unknown, Why: []Reason{}, Violations: []Violation{}}
@@ -183,13 +183,13 @@ func (a *analysis) notify(x *row) bool {
 
 // wanted reports whether a conversation is to be in the tables.
 func (a *analysis) wanted(c *Conversation) bool {
-	is := func(e End) bool { return a.o.QPN == nil || e.QPN != nil && *e.QPN == *a.o.QPN }
+	is := func(e trace.End) bool { return a.o.QPN == nil || e.QPN != nil && *e.QPN == *a.o.QPN }
 	return (is(c.A) || is(c.B)) && (!a.o.Peer.IsValid() || c.A.Addr == a.o.Peer || c.B.Addr == a.o.Peer)
 }
 
 func conversation(ab, ba *row) Conversation {
 	k := ab.key
-	c := Conversation{A: End{Addr: k.src}, B: End{k.dst, &k.qpn}, Service: k.service.String(), MTU: ab.mtu, First: at(ab.first), Last: at(ab.last)}
+	c := Conversation{A: trace.End{Addr: k.src}, B: trace.End{Addr: k.dst, QPN: &k.qpn}, Service: k.service.String(), MTU: ab.mtu, First: at(ab.first), Last: at(ab.last)}
 	if ab.sourceOK {
 		c.A.QPN = &ab.source
 	}

@@ -10,13 +10,14 @@ import (
 	"github.com/softnic/softnic/wire/bth"
 )
 
-// Direction says where a packet was seen, Fate what became of it: as a capture tells.
+// What captures tell, in the words of package trace.
 type (
-	Direction = trace.Direction
-	Fate      = trace.Fate
+	Direction    = trace.Direction
+	Fate         = trace.Fate
+	Completeness = trace.Completeness
 )
 
-// The directions and fates; see package trace.
+// The values of these; see package trace.
 const (
 	Unknown = trace.Unknown
 	Tx      = trace.Tx
@@ -27,6 +28,10 @@ const (
 	Lost    = trace.Lost
 	Held    = trace.Held
 	Copied  = trace.Copied
+
+	Auto       = trace.Auto // here: complete for packets that have a direction
+	Complete   = trace.Complete
+	Incomplete = trace.Incomplete
 )
 
 // Packet is one packet of a capture.
@@ -41,17 +46,6 @@ type Packet struct {
 	Round  int        // Tx: how often the request was sent before, if its sender tells
 	View   *wire.View // valid during the call only
 }
-
-// Completeness says whether a packet that is not in the capture did not pass the place
-// where it was made.
-type Completeness uint8
-
-// Completeness of a capture.
-const (
-	Auto       Completeness = iota // complete for packets that have a direction
-	Complete                       // it lost nothing
-	Incomplete                     // it may have lost packets
-)
 
 // Attr is what was agreed for the requests of one end of a connection. Zero is unknown.
 type Attr struct {

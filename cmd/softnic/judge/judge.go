@@ -181,14 +181,8 @@ func (f *Flags) options() (o report.Options, err error) {
 			return o, usage("--picture-time %s: %w", f.PictureTime, err)
 		}
 	}
-	switch f.Capture {
-	case "":
-	case "complete":
-		o.Rules.Capture = rules.Complete
-	case "incomplete":
-		o.Rules.Capture = rules.Incomplete
-	default:
-		return o, usage("--capture %s: complete or incomplete", f.Capture)
+	if o.Rules.Capture, err = Completeness(f.Capture); err != nil {
+		return o, usage("%w", err)
 	}
 	switch {
 	case f.Depth < -1 || f.Depth > 255:
@@ -202,11 +196,8 @@ func (f *Flags) options() (o report.Options, err error) {
 	case f.Examples < 1 || f.Examples > 1e6:
 		return o, usage("--examples %d: 1 to 1000000", f.Examples)
 	}
-	for _, p := range f.Ports {
-		if p < 1 || p > 65535 {
-			return o, usage("--port %d: 1 to 65535", p)
-		}
-		o.Ports = append(o.Ports, uint16(p))
+	if o.Ports, err = Ports(f.Ports); err != nil {
+		return o, usage("%w", err)
 	}
 	if f.QP != "" {
 		n, err := qpn(f.QP)
@@ -240,6 +231,30 @@ func (f *Flags) options() (o report.Options, err error) {
 		}
 	}
 	return o, nil
+}
+
+// Ports reads the values of --port.
+func Ports(l []int) (ports []uint16, err error) {
+	for _, p := range l {
+		if p < 1 || p > 65535 {
+			return nil, fmt.Errorf("--port %d: 1 to 65535", p)
+		}
+		ports = append(ports, uint16(p))
+	}
+	return ports, nil
+}
+
+// Completeness reads the value of --capture.
+func Completeness(s string) (trace.Completeness, error) {
+	switch s {
+	case "":
+		return trace.Auto, nil
+	case "complete":
+		return trace.Complete, nil
+	case "incomplete":
+		return trace.Incomplete, nil
+	}
+	return trace.Auto, fmt.Errorf("--capture %s: complete or incomplete", s)
 }
 
 func address(s string) (netip.Addr, error) {
