@@ -79,9 +79,19 @@ type recording struct {
 	byKey  map[flowKey]*flow
 	last   int64 // time of the last packet of all
 	frames int   // RoCE packets
+	bytes  int   // of these
 	bad    int   // packets that no NIC would take: malformed, a wrong ICRC, cut
 	spoilt bool  // some of these were sound until a softnic changed them on purpose
 }
+
+// The bounds of what is kept in memory, where a packet takes about 900 bytes beside its own. Variables so that a test can lower them.
+var (
+	mostFrames = 2 << 20
+	mostBytes  = 1 << 30
+)
+
+// errTooLong is over a capture beyond them.
+var errTooLong = errors.New("the capture is too long to be kept in memory, and was replayed to here: `editcap -c 1000000 FILE PART.pcapng` makes several of it")
 
 // maxFlows bounds what is looked at for one pair of addresses.
 const maxFlows = 1024
@@ -107,7 +117,12 @@ func listen(src source) (*recording, error) {
 		if p.Kind != trace.RoCE {
 			continue
 		}
+		if r.frames == mostFrames || r.bytes > mostBytes {
+			failed = errTooLong
+			break
+		}
 		r.frames++
+		r.bytes += len(p.IP)
 		r.last = max(r.last, p.Time)
 		if s := r.parse(p); s != nil {
 			s.at = n
@@ -204,8 +219,9 @@ func choose(l []*seen, best trace.Direction) (out []*seen, whole bool) {
 	case !have[trace.Unknown]:
 		at = trace.Tx + trace.Rx - best
 	}
+	several := slices.ContainsFunc(l, func(s *seen) bool { return s.iface < 0 || s.iface != l[0].iface })
 	for _, s := range l {
-		if s.dir == at && !(at == trace.Unknown && again(out, s)) {
+		if s.dir == at && !(at == trace.Unknown && several && again(out, s)) {
 			out = append(out, s)
 		}
 	}

@@ -113,7 +113,10 @@ func Run(in trace.Input, o Options) (*Result, error) {
 	switch {
 	case errors.Is(err, errNothing):
 		return nil, src.Nothing()
-	case r == nil:
+	case errors.Is(err, errTooLong):
+		err = &trace.FileError{Name: in.Name, Err: err}
+	}
+	if r == nil {
 		return nil, err
 	}
 	r.Files = []FileInfo{{in.Name, src.Files()[0].Format()}}

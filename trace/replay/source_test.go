@@ -60,6 +60,17 @@ func TestLinkTypes(t *testing.T) {
 			same(t, r, c.same)
 		})
 	}
+	// Longer than memory: what fits is replayed. The first of the bounds alone counts packets.
+	defer func(n, b int) { mostFrames, mostBytes = n, b }(mostFrames, mostBytes)
+	long := pcap(101, micros, everything1().l, func(int) []byte { return nil })
+	for _, bounds := range [][2]int{{2, 1 << 30}, {100, 150}} {
+		mostFrames, mostBytes = bounds[0], bounds[1]
+		r, err := Run(trace.Input{Name: "x.pcap", R: bytes.NewReader(long)}, Options{})
+		if err == nil || !strings.HasPrefix(err.Error(), "x.pcap: the capture is too long") || r == nil || r.Packets.RoCE != 2 || r.Conversations[0].Same != 1 {
+			t.Errorf("%v: %v, %+v", bounds, err, r)
+		}
+	}
+	mostFrames, mostBytes = 1<<20, 1<<30
 	// Cut off in the middle of a packet: an error, and what was before it.
 	b := pcap(101, micros, everything1().l, func(int) []byte { return nil })
 	r, err := Run(trace.Input{Name: "x.pcap", R: bytes.NewReader(b[:len(b)-1])}, Options{})
