@@ -60,6 +60,9 @@ type flowKey struct {
 	service  bth.Service
 }
 
+// reliable reports whether requests are answered.
+func (k *flowKey) reliable() bool { return k.service == bth.RC || k.service == bth.XRC }
+
 // flow is what was seen of that. Requests are those of src, answers are those to requests of dst.
 type flow struct {
 	key       flowKey
@@ -242,20 +245,23 @@ func again(l []*seen, s *seen) bool {
 // pair finds the flows that are the two directions of a connection: packets name only the queue pair that they go to. Of the flows back
 // it is the one whose answers fit the requests best, in both directions, where no other flow can be meant; or the only one there is.
 func (r *recording) pair() {
-	type addrs struct{ a, b netip.Addr }
+	type addrs struct {
+		a, b    netip.Addr
+		service bth.Service
+	}
 	by := map[addrs][]*flow{}
 	for _, f := range r.flows {
-		if f.key.service == bth.RC {
-			k := addrs{f.key.src, f.key.dst}
+		if f.key.reliable() {
+			k := addrs{f.key.src, f.key.dst, f.key.service}
 			by[k] = append(by[k], f)
 		}
 	}
 	can := map[*flow][]*flow{} // those that fit best
 	for _, f := range r.flows {
-		if f.key.service != bth.RC {
+		if !f.key.reliable() {
 			continue
 		}
-		there, back := by[addrs{f.key.src, f.key.dst}], by[addrs{f.key.dst, f.key.src}]
+		there, back := by[addrs{f.key.src, f.key.dst, f.key.service}], by[addrs{f.key.dst, f.key.src, f.key.service}]
 		switch top := 0; {
 		case len(there) == 1 && len(back) == 1 && back[0] != f:
 			can[f] = back

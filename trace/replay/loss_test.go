@@ -329,13 +329,13 @@ func TestSightings(t *testing.T) {
 // What cannot be replayed says so.
 func TestNotReplayed(t *testing.T) {
 	r := new(tape)
-	r.ask(bth.SendOnly, 0, nil, func(s *wire.Spec) { s.BTH.Opcode = bth.Make(bth.XRC, bth.SendOnly) })
+	r.ask(bth.SendOnly, 0, nil, func(s *wire.Spec) { s.BTH.Opcode = bth.Make(bth.RD, bth.SendOnly) })
 	r.ask(bth.SendOnly, 0, nil, func(s *wire.Spec) { s.BTH.DestQP, s.BTH.Opcode = 1, bth.UDSendOnly })
 	r.ask(bth.SendMiddle, 0, data(1, 256), nil)
 	r.ask(bth.ReadRequest, 0, nil, func(s *wire.Spec) { s.BTH.DestQP = 0x99; at(base, rkey, math.MaxUint32)(s) })
 	r.ask(bth.WriteOnly, 0, data(1, 8), func(s *wire.Spec) { s.BTH.DestQP = 0x9A; at(base, 0, 8)(s) })
 	res := r.play(t, Options{})
-	for i, want := range []string{"XRC is not replayed", "queue pair 0x1 is not replayed", "no message begins", "of which the capture has 0", "no region can have the key 0x0"} {
+	for i, want := range []string{"RD is not replayed", "queue pair 0x1 is not replayed", "no message begins", "of which the capture has 0", "no region can have the key 0x0"} {
 		if n := strings.Join(res.Conversations[i].Notes, "; "); !strings.Contains(n, want) {
 			t.Errorf("%q, want %q", n, want)
 		}

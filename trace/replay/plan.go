@@ -77,7 +77,7 @@ func newTalk(r *recording, f *flow, o Options) *talk {
 		t.c.Requester.QPN = &f.peer.key.qpn
 	}
 	t.c.Answers = len(t.answers)
-	if k.service == bth.RC {
+	if k.reliable() {
 		switch {
 		case f.peer != nil && len(t.answers) > 0:
 		case f.ambiguous:

@@ -194,7 +194,7 @@ func File(path string, o Options) (*Result, error) {
 func (t *talk) skip() bool {
 	why := ""
 	switch k := t.f.key; {
-	case k.service != bth.RC && k.service != bth.UC && k.service != bth.UD:
+	case !k.reliable() && k.service != bth.UC && k.service != bth.UD:
 		why = fmt.Sprintf("%v is not replayed", k.service)
 	case k.qpn < 0x10 || k.qpn >= 0xFFFFFF:
 		why = fmt.Sprintf("queue pair 0x%x is not replayed: 0x10 ... 0xfffffe can be", k.qpn)

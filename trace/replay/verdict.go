@@ -202,7 +202,7 @@ func (t *talk) together(a *answer) bool {
 
 // describe writes an answer in few words.
 func describe(v *wire.View) string {
-	s := strings.TrimPrefix(v.BTH().Opcode().String(), "RC_") + " " + v.BTH().PSN().String()
+	s := strings.TrimPrefix(strings.TrimPrefix(v.BTH().Opcode().String(), "X"), "RC_") + " " + v.BTH().PSN().String()
 	if h := bth.AETH(v.Header(bth.HAETH)); h != nil {
 		s += fmt.Sprintf(" %v MSN %d", h.Syndrome(), h.MSN())
 	}

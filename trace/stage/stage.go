@@ -28,12 +28,13 @@ type Options struct {
 	Taken func(f wire.Fault)
 }
 
-// NIC is a device under virtual time, with one context, protection domain and completion queue.
+// NIC is a device under virtual time, with one context, protection domain, completion queue and XRC domain.
 type NIC struct {
 	Device *device.Device
 	Ctx    *device.Context
 	PD     *device.PD
-	CQ     *device.CQ // of everything that CreateQP makes
+	CQ     *device.CQ // of everything that is made here
+	XRCD   *device.XRCD
 
 	end     *end
 	numbers numbers
@@ -64,6 +65,9 @@ func New(o Options) (*NIC, error) {
 	n.Device, n.Ctx = dev, dev.NewContext()
 	if n.PD, err = n.Ctx.AllocPD(); err == nil {
 		n.CQ, err = n.Ctx.CreateCQ(device.CQInit{Entries: device.MaxCQE})
+	}
+	if err == nil {
+		n.XRCD, err = n.Ctx.AllocXRCD()
 	}
 	if err != nil {
 		_ = dev.Close()
@@ -110,15 +114,24 @@ func (n *NIC) Run(t time.Duration) {
 	}
 }
 
-// CreateQP makes a queue pair with the number given: 0x10 ... 0xFFFFFE, and not in use.
+// CreateQP makes a queue pair with the number given: 0x10 ... 0xFFFFFE, and not in use. It may be an XRC target, of the NIC's XRC domain.
 func (n *NIC) CreateQP(qpn uint32, in device.QPInit) (*device.QP, error) {
 	if qpn < 0x10 || qpn >= 0xFFFFFF {
 		return nil, fmt.Errorf("queue pair number 0x%x: 0x10 ... 0xfffffe are possible", qpn)
 	}
-	in.SendCQ, in.RecvCQ = n.CQ, n.CQ
+	in.SendCQ = n.CQ
+	if in.Type != device.XRCIni {
+		in.RecvCQ = n.CQ
+	}
 	n.numbers.draw(qpn)
 	defer n.numbers.clear()
-	q, err := n.PD.CreateQP(in)
+	var q *device.QP
+	var err error
+	if in.Type == device.XRCTgt {
+		q, err = n.XRCD.CreateXRCTarget(in.Handler)
+	} else {
+		q, err = n.PD.CreateQP(in)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -127,6 +140,25 @@ func (n *NIC) CreateQP(qpn uint32, in device.QPInit) (*device.QP, error) {
 		return nil, fmt.Errorf("queue pair 0x%x exists already", qpn)
 	}
 	return q, nil
+}
+
+// CreateSRQ makes a shared receive queue of the NIC's XRC domain, with the number by which XRC requests name it: 1 ... 0xFFFFFF, and not in
+// use. It completes to CQ.
+func (n *NIC) CreateSRQ(num uint32, maxWR int) (*device.SRQ, error) {
+	if num == 0 || num > 0xFFFFFF {
+		return nil, fmt.Errorf("shared receive queue number 0x%x: 1 ... 0xffffff are possible", num)
+	}
+	n.numbers.draw(num)
+	defer n.numbers.clear()
+	s, err := n.PD.CreateSRQ(device.SRQInit{MaxWR: maxWR, MaxSGE: device.MaxSRQSGE, XRCD: n.XRCD, CQ: n.CQ})
+	if err != nil {
+		return nil, err
+	}
+	if s.Num() != num {
+		_ = s.Destroy()
+		return nil, fmt.Errorf("shared receive queue 0x%x exists already", num)
+	}
+	return s, nil
 }
 
 // Register makes a region of size bytes from va on, with the key given for both sides: anything but 0 and all ones,
