@@ -34,7 +34,6 @@ type talk struct {
 	expect int64               // the next PSN that softnic's NIC expects
 	msn    uint32              // messages that it has completed
 	done   []progress          // what it has executed
-	recvs  int                 // receives that are posted and not taken
 	write  place               // where the WRITE goes on
 	ours   []*answer           // what it has answered
 	byPSN  map[int64][]*answer // those that no recorded answer was compared with
