@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/softnic/softnic/device"
 	"github.com/softnic/softnic/transport"
@@ -114,23 +115,27 @@ var states = map[string]device.State{
 	"SQD": device.StateSQD, "SQE": device.StateSQE, "ERR": device.StateErr,
 }
 
-// createQP reads create_qp NAME rc|uc|ud [NAME=VALUE…].
+// services are the types of queue pairs.
+var services = map[string]device.QPType{"rc": device.RC, "uc": device.UC, "ud": device.UD, "xrc_ini": device.XRCIni, "xrc_tgt": device.XRCTgt}
+
+// createQP reads create_qp NAME SERVICE [NAME=VALUE…].
 func (p *parser) createQP(l []string) (action, error) {
 	if len(l) < 2 {
-		return nil, fmt.Errorf("create_qp NAME rc|uc|ud")
+		return nil, fmt.Errorf("create_qp NAME rc|uc|ud|xrc_ini|xrc_tgt")
 	}
 	name, args, err := nameAndArgs(slices.Delete(slices.Clone(l), 1, 2))
 	if err != nil {
 		return nil, err
 	}
-	q := &qp{name: name, service: l[1], qpn: 0x11 + 0x100*uint32(len(p.qps)), dest: 0x22 + 0x100*uint32(len(p.qps)), rq: 0x200, sq: 0x100}
+	q := &qp{name: name, first: len(p.qps) == 0, qpn: 0x11 + 0x100*uint32(len(p.qps)), dest: 0x22 + 0x100*uint32(len(p.qps)), rq: 0x200, sq: 0x100}
 	var ok bool
-	if q.typ, ok = map[string]device.QPType{"rc": device.RC, "uc": device.UC, "ud": device.UD}[l[1]]; !ok {
-		return nil, fmt.Errorf("service %q: rc, uc or ud", l[1])
+	if q.typ, ok = services[l[1]]; !ok {
+		return nil, fmt.Errorf("service %q: rc, uc, ud, xrc_ini or xrc_tgt", l[1])
 	}
+	q.service, _, _ = strings.Cut(l[1], "_")
 	q.attr = device.QPAttr{
 		State: device.StateRTS, PathMTU: 1024, Timeout: 14, RetryCnt: 6, RNRRetry: 6, MinRNRTimer: 12,
-		MaxRdAtomic: 16, MaxDestRdAtomic: 16, Access: accesses["all"] &^ device.LocalWrite, QKey: 0x11111111,
+		MaxRdAtomic: 16, MaxDestRdAtomic: 16, Access: accesses["all"] &^ (device.LocalWrite | device.MWBind), QKey: 0x11111111,
 	}
 	state := device.StateRTS
 	for _, a := range args {
@@ -233,6 +238,7 @@ func takeErrno(args []arg) (device.Errno, []arg, error) {
 var sendOps = map[string]device.WROp{
 	"SEND": device.OpSend, "SEND_IMM": device.OpSendImm, "SEND_INV": device.OpSendInv, "WRITE": device.OpWrite, "WRITE_IMM": device.OpWriteImm,
 	"READ": device.OpRead, "COMPARE_SWAP": device.OpCompareSwap, "FETCH_ADD": device.OpFetchAdd, "ATOMIC_WRITE": device.OpAtomicWrite, "FLUSH": device.OpFlush,
+	"BIND_MW": device.OpBindMW, "LOCAL_INV": device.OpLocalInv,
 }
 
 // postSend reads post_send ID OP [NAME=VALUE…].
@@ -258,14 +264,49 @@ func (p *parser) postSend(l []string) (action, error) {
 	d.wr.RemoteQPN = d.qp.dest
 	var ok bool
 	if d.wr.Op, ok = sendOps[l[1]]; !ok {
-		return nil, fmt.Errorf("no send operation %q: SEND, SEND_IMM, SEND_INV, WRITE, WRITE_IMM, READ, COMPARE_SWAP, FETCH_ADD, ATOMIC_WRITE, FLUSH", l[1])
+		return nil, fmt.Errorf("no send operation %q: SEND, SEND_IMM, SEND_INV, WRITE, WRITE_IMM, READ, COMPARE_SWAP, FETCH_ADD, ATOMIC_WRITE, FLUSH, BIND_MW, LOCAL_INV", l[1])
 	}
 	for _, a := range args {
-		if err := p.sendArg(&d.wr, a); err != nil {
+		switch {
+		case a.name == "mw":
+			if d.mw = p.mw(a.value); d.mw == nil {
+				return nil, fmt.Errorf("mw: there is no window %q: alloc_mw", a.value)
+			}
+			continue
+		case d.wr.Op == device.OpBindMW:
+			err = p.bindArg(&d.wr.Bind, a)
+		default:
+			err = p.sendArg(&d.wr, a)
+		}
+		if err != nil {
 			return nil, fmt.Errorf("%s: %w", a.name, err)
 		}
 	}
+	if (d.wr.Op == device.OpBindMW) != (d.mw != nil) {
+		return nil, fmt.Errorf("BIND_MW has mw=, and nothing else does")
+	}
 	return d, nil
+}
+
+func (p *parser) bindArg(b *transport.BindWR, a arg) (err error) {
+	var v uint64
+	switch a.name {
+	case "newkey":
+		v, err = number(a.value, 32)
+		b.NewKey = uint32(v)
+	case "sge":
+		var m *mr
+		m, b.Addr, b.Length, err = p.piece(a.value)
+		if err == nil {
+			b.MRKey = m.key
+		}
+	case "access":
+		b.Access, err = parseAccess(a.value)
+		b.Access &^= device.LocalWrite
+	default:
+		return fmt.Errorf("BIND_MW has mw=, newkey=, sge= and access=")
+	}
+	return err
 }
 
 func (p *parser) sendArg(wr *device.SendWR, a arg) (err error) {
@@ -305,6 +346,9 @@ func (p *parser) sendArg(wr *device.SendWR, a arg) (err error) {
 	case "qkey":
 		v, err = number(a.value, 32)
 		wr.RemoteQKey = uint32(v)
+	case "srqn":
+		v, err = p.srqn(a.value)
+		wr.SRQN = uint32(v)
 	case "unsignaled":
 		wr.Flags &^= device.Signaled
 	case "fence":
@@ -328,7 +372,7 @@ func (p *parser) sge(w string) (device.SGE, error) {
 	return device.SGE{Addr: va, Length: uint32(n), LKey: m.key}, nil
 }
 
-// postRecv reads post_recv ID [sge=…] [qp=NAME] [err=ERRNO].
+// postRecv reads post_recv ID [sge=…] [qp=NAME|srq=NAME] [err=ERRNO].
 func (p *parser) postRecv(l []string) (action, error) {
 	if len(l) == 0 {
 		return nil, fmt.Errorf("post_recv ID")
@@ -342,7 +386,12 @@ func (p *parser) postRecv(l []string) (action, error) {
 		return nil, err
 	}
 	d := doPost{recv: device.RecvWR{ID: id}}
-	if d.qp, args, err = p.takeQP(args); err != nil {
+	if i := slices.IndexFunc(args, func(a arg) bool { return a.name == "srq" }); i >= 0 {
+		if d.srq = p.srq(args[i].value); d.srq == nil {
+			return nil, fmt.Errorf("there is no shared receive queue %s: create_srq", args[i].value)
+		}
+		args = slices.Delete(slices.Clone(args), i, i+1)
+	} else if d.qp, args, err = p.takeQP(args); err != nil {
 		return nil, err
 	}
 	if d.err, args, err = takeErrno(args); err != nil {

@@ -197,6 +197,21 @@ func (n *NIC) Alloc(key uint32, size uint64) (*device.FastMR, error) {
 	return f, nil
 }
 
+// AllocMW makes a memory window of a type that is not bound, with the key given: its top 24 bits are those of no other key.
+func (n *NIC) AllocMW(key uint32, typ device.MWType) (*device.MW, error) {
+	n.numbers.draw(key)
+	defer n.numbers.clear()
+	w, err := n.PD.AllocMW(typ)
+	if err != nil {
+		return nil, err
+	}
+	if w.RKey() != key {
+		_ = w.Dealloc()
+		return nil, fmt.Errorf("key 0x%x cannot be had: another begins with the same 24 bits", key)
+	}
+	return w, nil
+}
+
 // SGIDIndex returns the entry of the GID table that has the NIC's address.
 func (n *NIC) SGIDIndex() (int, error) {
 	addr := n.end.info.Addrs[0].Addr()

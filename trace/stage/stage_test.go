@@ -73,7 +73,13 @@ func TestNumbers(t *testing.T) {
 	if _, err := n.Alloc(0x12FF, 4096); err == nil {
 		t.Error("a key that begins like another was given")
 	}
-	if qps, o := len(n.Device.QPs()), n.Ctx.Objects(); qps != 4 || o.SRQ != 3 || o.MR != 3 {
+	if w, err := n.AllocMW(0x7700, device.MW2B); err != nil || w.RKey() != 0x7700 {
+		t.Error(err)
+	}
+	if _, err := n.AllocMW(0x77FF, device.MW1); err == nil {
+		t.Error("a window has a key that begins like another")
+	}
+	if qps, o := len(n.Device.QPs()), n.Ctx.Objects(); qps != 4 || o.SRQ != 3 || o.MR != 3 || o.MW != 1 {
 		t.Errorf("%d queue pairs, %+v", qps, o)
 	}
 }
