@@ -59,8 +59,10 @@ func (s *scene) feed(t *talk, q *seen) {
 		}
 		t.done = append(t.done, progress{t.expect - 1, t.msn})
 	}
-	if h := bth.IETH(q.v.Header(bth.HIETH)); h != nil && s.mem[h.RKey()] != nil {
-		s.mem[h.RKey()].valid = false
+	if h := bth.IETH(q.v.Header(bth.HIETH)); h != nil {
+		if a := s.mem[h.RKey()]; a != nil && a.fast != nil && a.fast.key == h.RKey() {
+			a.fast.valid = false
+		}
 	}
 }
 
@@ -153,20 +155,23 @@ func (s *scene) validate(t *talk, q *seen) string {
 	if a.mem == nil {
 		return fmt.Sprintf("no region can have the key 0x%x", key)
 	}
-	if a.fast == nil || a.valid {
+	f := a.fast
+	if f == nil || f.valid && f.key == key {
 		return ""
 	}
-	a.valid = true
 	err := s.keeper(t)
+	if err == nil && f.valid {
+		err = s.valid.PostSend(&device.SendWR{Op: device.OpLocalInv, Imm: f.key})
+	}
+	if err == nil {
+		err = s.valid.PostSend(&device.SendWR{Op: device.OpRegMR, Reg: transport.RegWR{
+			LKey: f.key, NewKey: key, Memory: a.mem, Addr: a.va, Length: a.end - a.va, Access: a.access,
+		}})
+	}
 	if err != nil {
 		return err.Error()
 	}
-	err = s.valid.PostSend(&device.SendWR{Op: device.OpRegMR, Reg: transport.RegWR{
-		LKey: key, NewKey: key, Memory: a.mem, Addr: a.va, Length: a.end - a.va, Access: a.access,
-	}})
-	if err != nil {
-		return err.Error()
-	}
+	f.key, f.valid = key, true
 	return ""
 }
 

@@ -2,6 +2,7 @@ package replay
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/softnic/softnic/device"
@@ -11,33 +12,39 @@ import (
 
 // regions makes the memory.
 func (s *scene) regions() {
-	invalidated := map[uint32]bool{}
+	loose := map[uint32]bool{} // the first 24 bits of keys that requests take away
 	for _, t := range s.talks {
 		for _, q := range t.f.requests[t.start:] {
 			if h := bth.IETH(q.v.Header(bth.HIETH)); h != nil {
-				invalidated[h.RKey()] = true
+				loose[h.RKey()>>8] = true
 				if s.mem[h.RKey()] == nil {
 					s.mem[h.RKey()] = &area{end: 4096, access: everything}
 				}
 			}
 		}
 	}
-	var keys []uint32
-	for k := range s.mem {
-		keys = append(keys, k)
+	longest := map[uint32]uint64{}
+	for k, a := range s.mem {
+		longest[k>>8] = max(longest[k>>8], a.end-a.va)
 	}
-	slices.Sort(keys)
 	_, _, _ = s.nic.Register(scratchKey, 0, scratchLen, device.LocalWrite)
-	for _, k := range keys {
+	made := map[uint32]*fast{}
+	for _, k := range slices.Sorted(maps.Keys(s.mem)) {
 		a := s.mem[k]
-		if !invalidated[k] {
+		if !loose[k>>8] {
 			_, a.mem, _ = s.nic.Register(k, a.va, a.end-a.va, a.access)
 			continue
 		}
-		var err error
-		if a.fast, err = s.nic.Alloc(k, a.end-a.va); err == nil {
-			a.mem = stage.NewMemory()
+		f := made[k>>8]
+		if f == nil {
+			mr, err := s.nic.Alloc(k, longest[k>>8])
+			if err != nil {
+				continue
+			}
+			f = &fast{mr: mr, key: k}
+			made[k>>8] = f
 		}
+		a.fast, a.mem = f, stage.NewMemory()
 	}
 }
 

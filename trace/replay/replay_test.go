@@ -160,6 +160,29 @@ func TestInvalidate(t *testing.T) {
 	same(t, r.play(t, Options{}), 5)
 }
 
+// A region or window that is registered again with other low 8 bits of its key, for another range, as kernel programs do: each key is good
+// from its first use to the next one's, and one of before is refused where the recorded NIC refused it.
+func TestNextKey(t *testing.T) {
+	r := new(tape)
+	psn, msn := bth.PSN(0), uint32(0)
+	for i := range uint32(300) { // the low 8 bits come round
+		key := rkey&^0xFF | i&0xFF
+		r.ask(bth.WriteOnly, psn, data(byte(i), 8), at(base+uint64(i)*64, key, 8))
+		r.ack(psn, msn+1)
+		r.ask(bth.ReadRequest, psn+1, nil, at(base+uint64(i)*64, key, 8))
+		r.reply(bth.ReadResponseOnly, psn+1, bth.AckUnlimited, msn+2, data(byte(i), 8))
+		if i%3 > 0 { // otherwise its own program has taken it away
+			r.ask(bth.SendOnlyInv, psn+2, nil, func(s *wire.Spec) { s.Ext.InvKey = key })
+			r.ack(psn+2, msn+3)
+			psn, msn = psn+1, msn+1
+		}
+		psn, msn = psn+2, msn+2
+	}
+	r.ask(bth.WriteOnly, psn, data(9, 8), at(base, rkey&^0xFF|0x80, 8))
+	r.nak(psn, bth.NakRemoteAccess, msn)
+	same(t, r.play(t, Options{Still: true}), 801)
+}
+
 // What was there at first is what READ responses and atomics show; what has changed with no request is unknown, or, where nobody else writes, different.
 func TestMemory(t *testing.T) {
 	read := func(r *tape, psn bth.PSN, msn uint32, b []byte) int {
