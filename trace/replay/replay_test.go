@@ -299,19 +299,20 @@ func TestCoalesced(t *testing.T) {
 // FuzzRun replays packets of any kind, with a right ICRC, at queue pairs that may exist: nothing may panic, and no more may come of them
 // than there was.
 func FuzzRun(f *testing.F) {
-	all := everything1()
-	var b []byte
-	for i, s := range all.spec {
-		ib := all.l[i].IP[28:]
-		dir := byte(0)
-		if s.BTH.Opcode.Info().Has(bth.Response) {
-			dir = 1
+	for _, all := range []*tape{everything1(), everything1().xrc()} {
+		var b []byte
+		for i, s := range all.spec {
+			ib := all.l[i].IP[28:]
+			dir := byte(0)
+			if s.BTH.Opcode.Info().Has(bth.Response) {
+				dir = 1
+			}
+			if len(ib) < 200 {
+				b = append(append(b, dir, byte(len(ib)-4)), ib[:len(ib)-4]...)
+			}
 		}
-		if len(ib) < 200 {
-			b = append(append(b, dir, byte(len(ib)-4)), ib[:len(ib)-4]...)
-		}
+		f.Add(b)
 	}
-	f.Add(b)
 	words := []trace.Word{
 		{}, {Dir: trace.Tx}, {Dir: trace.Rx}, {Dir: trace.Tx, Fate: trace.Held}, {Dir: trace.Rx, Fate: trace.Dropped}, {Dir: trace.Tx, Fate: trace.Lost},
 		{Dir: trace.Rx, Fate: trace.Copied}, {Dir: trace.Tx, Changed: true}, {Dir: trace.Tx, Touched: true},
