@@ -105,7 +105,7 @@ func (p *Port) answerTx(v *portView, lost *wire.Packet, e *impair.Effect) {
 	}
 	var f Frame
 	f.frame(v, pk, 0, false)
-	p.loop.put(item{passed: true, note: e.Rule}, f.AppendTo)
+	p.loop.put(item{passed: true, note: e.Rule, after: 1}, f.AppendTo) // behind what it answers, also where time stands still
 }
 
 // answerRx sends the forged answer to a request that has been received and is lost.

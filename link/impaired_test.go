@@ -214,7 +214,7 @@ func TestImpairCapture(t *testing.T) {
 			"000002 impaired tx psn=+1 delay=1ms",
 			"000003 ok ",
 			"000003 ok tx psn=+2 duplicate",
-			"000002 ok ",
+			"000002 ok tx psn=+1 delay=1ms",
 		}; !slices.Equal(got, want) {
 			t.Errorf("sender's capture %q\nwant %q", got, want)
 		}
@@ -222,7 +222,7 @@ func TestImpairCapture(t *testing.T) {
 			"000003 impaired rx psn=0x3 count=1 drop",
 			"000003 impaired rx psn=0x3 delay=1ms",
 			"000002 ok ",
-			"000003 ok ",
+			"000003 ok rx psn=0x3 delay=1ms",
 		}; !slices.Equal(got, want) {
 			t.Errorf("receiver's capture %q\nwant %q", got, want)
 		}

@@ -45,6 +45,7 @@ type item struct {
 	at     time.Time
 	passed bool // receive impairment has been applied
 	note   string
+	after  time.Duration // it has come so much later
 }
 
 // NewQueue returns a queue for up to n packets, 1 or more. A nil clock means clock.Real.
@@ -62,7 +63,7 @@ func (q *Queue) Put(split int, fill func(dst []byte) []byte) bool {
 }
 
 func (q *Queue) put(it item, fill func(dst []byte) []byte) bool {
-	it.at = q.clk.Now().Add(q.Latency)
+	it.at = q.clk.Now().Add(q.Latency + it.after)
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.closed {

@@ -95,12 +95,16 @@ func (p *Port) impairRx(pv *portView, b *Batch, pk *Packet) {
 	defer p.rx.mu.Unlock()
 	switch {
 	case e.Delay > 0 || e.Reorder:
-		for range 1 + e.Duplicate {
+		note := alsoBy(e.ChangedBy, e.Rule)
+		for i := range 1 + e.Duplicate {
+			if i == 1 {
+				note = doubled(note)
+			}
 			if p.rx.held.full() || p.rx.closed {
 				p.count.overflow.Inc()
 				return
 			}
-			if l := copied(e.ChangedBy); e.Delay > 0 {
+			if l := copied(note); e.Delay > 0 {
 				p.rx.held.delay(l, p.clk.Now().Add(e.Delay))
 			} else {
 				p.rx.held.swap(l, p.clk.Now().Add(reorderWait))
@@ -108,7 +112,7 @@ func (p *Port) impairRx(pv *portView, b *Batch, pk *Packet) {
 		}
 	default:
 		for range e.Duplicate {
-			b.later = append(b.later, copied(alsoBy(e.ChangedBy, e.Rule)))
+			b.later = append(b.later, copied(doubled(alsoBy(e.ChangedBy, e.Rule))))
 		}
 		for {
 			l, ok := p.rx.held.overtaken()

@@ -3,6 +3,7 @@ package link
 import (
 	"encoding/binary"
 	"net"
+	"strings"
 	"sync"
 	"time"
 
@@ -145,10 +146,14 @@ func (p *Port) impairTx(v *portView, pk *wire.Packet) {
 		}
 		return
 	case e.Delay > 0 || e.Reorder:
-		for range 1 + e.Duplicate {
+		o.note = alsoBy(e.ChangedBy, e.Rule)
+		for i := range 1 + e.Duplicate {
 			if t.held.full() {
 				p.count.overflow.Inc()
 				return
+			}
+			if i == 1 {
+				o.note = doubled(o.note)
 			}
 			if e.Delay > 0 {
 				t.held.delay(o.copied(), p.txNow().Add(e.Delay))
@@ -159,7 +164,7 @@ func (p *Port) impairTx(v *portView, pk *wire.Packet) {
 		return
 	}
 	p.emit(v, o)
-	o.note = alsoBy(e.ChangedBy, e.Rule)
+	o.note = doubled(alsoBy(e.ChangedBy, e.Rule))
 	for range e.Duplicate {
 		p.emit(v, o)
 	}
@@ -172,6 +177,14 @@ func alsoBy(changed, rule string) string {
 		return rule
 	}
 	return changed + ", " + rule
+}
+
+// doubled is the note on a copy, whichever rule was the last.
+func doubled(note string) string {
+	if strings.Contains(note, " duplicate") {
+		return note
+	}
+	return note + ", duplicate"
 }
 
 // copied returns o with a packet of its own, for longer than the call that brought it.

@@ -180,11 +180,11 @@ func TestWindow(t *testing.T) {
 		{"a step forward", "5 6 1000000 1000001", "5 6 1000000 1000001"},
 		{"without time", "5 x 6 x 4", "4 5 x 6 x"},
 	} {
-		w := NewWindow(0)
+		w := newWindow(0)
 		var got []string
 		texts := map[uint64]string{}
 		take := func() {
-			h := w.Next()
+			h := w.next()
 			if string(h.IP) != texts[h.Number] {
 				t.Errorf("%s: packet %d is %q", c.name, h.Number, h.IP)
 			}
@@ -200,16 +200,20 @@ func TestWindow(t *testing.T) {
 			p.Time *= us
 			texts[p.Number] = s
 			f := Frame{IP: []byte(s)}
-			for w.Full(&p) {
+			for w.full(&p) {
 				take()
 			}
-			w.Put(&p, &f, strings.HasSuffix(s, "t"))
+			var word Word
+			if strings.HasSuffix(s, "t") {
+				word.Dir = Tx
+			}
+			w.put(&p, &f, word)
 			f.IP[0] = '?' // it is a copy that is held
 		}
 		for w.n > 0 {
 			take()
 		}
-		if w.Next() != nil {
+		if w.next() != nil {
 			t.Error("there is one more")
 		}
 		if s := strings.Join(got, " "); s != c.want {
@@ -218,11 +222,11 @@ func TestWindow(t *testing.T) {
 	}
 	// It is bounded, in packets and in bytes.
 	for _, size := range []int{1, 1 << 20} {
-		w := NewWindow(time.Hour)
+		w := newWindow(time.Hour)
 		n := 0
-		for p := (Packet{}); !w.Full(&p) && n < 1e6; n++ {
+		for p := (Packet{}); !w.full(&p) && n < 1e6; n++ {
 			p.Time++
-			w.Put(&p, &Frame{IP: make([]byte, size)}, false)
+			w.put(&p, &Frame{IP: make([]byte, size)}, Word{})
 		}
 		if n != min(windowSize, windowBytes/size) {
 			t.Errorf("%d packets of %d bytes", n, size)

@@ -2,21 +2,21 @@
 // Wireshark, adapters' own tools and softnic's link/capture write them, from a file or a pipe, also
 // through gzip.
 //
-//	r, err := trace.NewReader(file)
+//	s, err := trace.NewStream([]trace.Input{{Name: "x.pcap", R: file}}, trace.StreamOptions{})
 //	for {
-//		p, err := r.Next()
-//		if err == io.EOF { break }
-//		kind := d.Decode(p.Link, p.Data, p.Length, &frame)
+//		p, err := s.Next()
+//		if err != nil { break } // io.EOF, or why not
+//		fault := p.View(&v)
 //	}
 //
-// A [Reader] gives the packets one after the other, as they stand in the file, in constant memory. A
-// [Window] puts them into the order of time as far as they are out of it by little. A [Decoder]
-// finds the RoCE packet in a frame of any of the usual link types, and [Exchanges] finds the connections
+// A [Stream] gives the RoCE packets of captures, in the order of time, in constant memory, each with what a softnic's capture
+// says of it beside its bytes: its [Word]. It stands on a [Reader], which gives the packets as they stand in a file, and
+// a [Decoder], which finds the RoCE packet in a frame of any of the usual link types. [Exchanges] finds the connections
 // that the tools tell each other over TCP.
 //
-// Package trace/report puts these together and has package trace/rules judge what they give; softnic trace
-// is the command. interop/judge reads its captures with the Reader, and decodes them by code that
-// shares nothing with this.
+// Package trace/report has package trace/rules judge what a Stream gives, package trace/replay plays it against a NIC: softnic
+// trace and softnic replay are the commands, which read the same, and fail in the same words. interop/judge reads its captures
+// with the Reader, and decodes them by code that shares nothing with this.
 //
 // # What it never does
 //

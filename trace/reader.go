@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
+	"unicode"
+	"unicode/utf8"
 )
 
 // Packet is a packet as it stands in a capture.
@@ -116,24 +118,45 @@ func (r *Reader) Next() (*Packet, error) {
 	return &r.pkt, nil
 }
 
+// others are files that look like captures or hold one, by how they begin.
+var others = []struct{ magic, what string }{
+	{"\x28\xB5\x2F\xFD", "compressed with zstd: `zstd -d FILE` unpacks it"},
+	{"\xFD7zX", "compressed with xz: `xz -dk FILE` unpacks it"},
+	{"BZh", "compressed with bzip2: `bzip2 -dk FILE` unpacks it"},
+	{"\x04\x22\x4D\x18", "compressed with lz4: `lz4 -d FILE` unpacks it"},
+	{"PK\x03\x04", "a zip archive: unpack it first"},
+	{"snoop\x00", "a snoop file: `editcap FILE NEW.pcapng` converts it"},
+}
+
 // noCapture says what a file that is not a capture seems to be.
 func noCapture(head []byte) string {
-	for _, x := range []struct{ magic, what string }{
-		{"\x28\xB5\x2F\xFD", "compressed with zstd: `zstd -dc FILE | softnic trace -`"},
-		{"\xFD7zX", "compressed with xz: `xz -dc FILE | softnic trace -`"},
-		{"BZh", "compressed with bzip2: `bzip2 -dc FILE | softnic trace -`"},
-		{"\x04\x22\x4D\x18", "compressed with lz4: `lz4 -dc FILE | softnic trace -`"},
-		{"PK\x03\x04", "a zip archive: unpack it first"},
-		{"snoop\x00", "a snoop file: `editcap FILE NEW.pcapng` converts it"},
-	} {
+	for _, x := range others {
 		if bytes.HasPrefix(head, []byte(x.magic)) {
 			return x.what
 		}
 	}
-	for _, b := range head {
-		if b >= 0x7F || b < ' ' && b != '\n' && b != '\r' && b != '\t' {
-			return fmt.Sprintf("no capture: it begins with % x, and neither pcap nor pcapng does", head[:min(4, len(head))])
-		}
+	if !IsText(head) {
+		return fmt.Sprintf("no capture: it begins with % x, and neither pcap nor pcapng does", head[:min(4, len(head))])
 	}
 	return "text, and no capture: pcap and pcapng files can be read, `tcpdump -w FILE` writes them"
+}
+
+// IsText reports whether a file that begins with head, some dozens of bytes of it, is text in UTF-8, which no capture is.
+func IsText(head []byte) bool {
+	if len(head) == 0 || bytes.HasPrefix(head, blockSectionMagic) {
+		return false
+	}
+	for _, x := range others {
+		if bytes.HasPrefix(head, []byte(x.magic)) {
+			return false
+		}
+	}
+	for len(head) > 0 && (utf8.FullRune(head) || len(head) >= utf8.UTFMax) {
+		r, n := utf8.DecodeRune(head)
+		if r == utf8.RuneError && n == 1 || unicode.IsControl(r) && r != '\n' && r != '\r' && r != '\t' {
+			return false
+		}
+		head = head[n:]
+	}
+	return true
 }

@@ -280,7 +280,7 @@ func TestUnreadable(t *testing.T) {
 		{"three bytes", plain[:3], "at byte 0: a file of 3 bytes is no capture"},
 		{"text", []byte("hello, this is some text\n"), "at byte 0: text, and no capture: pcap and pcapng files can be read, `tcpdump -w FILE` writes them"},
 		{"binary", []byte{0x7F, 'E', 'L', 'F', 1, 2, 3}, "at byte 0: no capture: it begins with 7f 45 4c 46"},
-		{"zstd", []byte("\x28\xB5\x2F\xFD...."), "compressed with zstd: `zstd -dc FILE | softnic trace -`"},
+		{"zstd", []byte("\x28\xB5\x2F\xFD...."), "compressed with zstd: `zstd -d FILE` unpacks it"},
 		{"xz", []byte("\xFD7zXZ\x00.."), "compressed with xz"},
 		{"snoop", []byte("snoop\x00\x00\x00"), "a snoop file: `editcap"},
 		{"modified", set(plain, 0, pcapModified), "modified libpcap"},

@@ -2,68 +2,69 @@ package trace
 
 import "time"
 
-// Window puts packets into the order of time as far as they are out of it by little: a program that captures
+// window puts packets into the order of time as far as they are out of it by little: a program that captures
 // in several threads writes some behind later ones, and softnic writes a packet that came in behind those that
 // were sent because of it. Of packets of the same time received ones come first, otherwise the order stays.
 //
 // It keeps copies, a bounded number of them. What is earlier than its predecessor by more than the window is no
 // matter of order: the clock was set, and nothing is moved across that.
-type Window struct {
+type window struct {
 	most   int64
-	ring   [windowSize]*Held // n in order from head on
+	ring   [windowSize]*Sighting // n in order from head on
 	head   int
 	n      int
 	bytes  int
 	latest int64 // time of those in the ring
-	free   []*Held
-	given  *Held
+	free   []*Sighting
+	given  *Sighting
 }
 
-// Held is a packet in a window.
-type Held struct {
-	Packet        // Data is nil; Comment is the window's own copy
+// Sighting is a packet of a Stream: in the order of time, and decoded.
+type Sighting struct {
+	Packet        // without Data and Comment
 	Frame         // what it refers to are copies of the window's own
-	Late   bool   // it belongs behind what came in the same moment: it was sent, not received
+	Word          // what the capture says of it beside
+	Apart  bool   // Word says what became of it, but not where the other packets of its NIC were seen: nothing else is captured of that
 	Moved  bool   // it was put in front of others
 	buf    []byte // of the copies
 }
 
 // The bounds of a window.
 const (
-	// DefaultWindow is more than softnic's captures or those of a host are out of order.
-	DefaultWindow = 20 * time.Millisecond
+	// defaultWindow is more than softnic's captures or those of a host are out of order.
+	defaultWindow = 20 * time.Millisecond
 	windowSize    = 1024 // a power of two
 	windowBytes   = 32 << 20
 )
 
-// NewWindow returns a window of a length in time; 0 is DefaultWindow.
-func NewWindow(d time.Duration) *Window {
+// newWindow returns a window of a length in time; 0 is defaultWindow.
+func newWindow(d time.Duration) *window {
 	if d == 0 {
-		d = DefaultWindow
+		d = defaultWindow
 	}
-	return &Window{most: int64(d)}
+	return &window{most: int64(d)}
 }
 
-// Full reports whether a packet must be taken out before p can be put in.
-func (w *Window) Full(p *Packet) bool {
+// full reports whether a packet must be taken out before p can be put in.
+func (w *window) full(p *Packet) bool {
 	return w.n == windowSize || w.bytes >= windowBytes || w.n > 0 && !p.NoTime && p.Time < w.latest-w.most
 }
 
-func (w *Window) at(i int) **Held { return &w.ring[(w.head+i)&(windowSize-1)] }
+func (w *window) at(i int) **Sighting { return &w.ring[(w.head+i)&(windowSize-1)] }
 
-// Put puts a packet in, which must not be Full. late says that it was sent, at the place of the capture.
-func (w *Window) Put(p *Packet, f *Frame, late bool) {
-	var h *Held
+// put puts a packet in, for which it must not be full. One that was sent belongs behind those received in the same moment.
+func (w *window) put(p *Packet, f *Frame, word Word) *Sighting {
+	var h *Sighting
 	if n := len(w.free); n > 0 {
 		h, w.free = w.free[n-1], w.free[:n-1]
 	} else {
-		h = new(Held)
+		h = new(Sighting)
 	}
-	h.Packet, h.Frame, h.Late, h.Moved = *p, *f, late, false
-	h.Data = nil
-	h.buf = append(append(append(h.buf[:0], f.IP...), f.TCP.Payload...), p.Comment...)
-	n, m := len(f.IP), len(f.IP)+len(f.TCP.Payload)
-	h.IP, h.TCP.Payload, h.Comment = h.buf[:n:n], h.buf[n:m:m], h.buf[m:]
+	h.Packet, h.Frame, h.Word, h.Moved = *p, *f, word, false
+	h.Data, h.Comment = nil, nil
+	h.buf = append(append(h.buf[:0], f.IP...), f.TCP.Payload...)
+	n := len(f.IP)
+	h.IP, h.TCP.Payload = h.buf[:n:n], h.buf[n:]
 	w.bytes += len(h.buf)
 	if w.n == 0 || h.Time > w.latest {
 		if h.NoTime {
@@ -76,7 +77,7 @@ func (w *Window) Put(p *Packet, f *Frame, late bool) {
 	i := w.n
 	for ; i > 0; i-- {
 		x := *w.at(i - 1)
-		if x.Time < h.Time || x.Time == h.Time && (late || !x.Late) {
+		if x.Time < h.Time || x.Time == h.Time && (word.Dir == Tx || x.Dir != Tx) {
 			break
 		}
 		*w.at(i) = x
@@ -84,10 +85,11 @@ func (w *Window) Put(p *Packet, f *Frame, late bool) {
 	}
 	*w.at(i) = h
 	w.n++
+	return h
 }
 
-// Next takes the earliest packet out; nil if there is none. It is valid until the next call of Next.
-func (w *Window) Next() *Held {
+// next takes the earliest packet out; nil if there is none. It is valid until the next call.
+func (w *window) next() *Sighting {
 	if w.given != nil {
 		w.free = append(w.free, w.given)
 		w.given = nil

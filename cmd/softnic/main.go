@@ -31,7 +31,8 @@ import (
 
 	"github.com/softnic/softnic/cmd/softnic/exec"
 	"github.com/softnic/softnic/cmd/softnic/nic"
-	"github.com/softnic/softnic/trace/report"
+	"github.com/softnic/softnic/trace"
+	"github.com/softnic/softnic/trace/scenario"
 )
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
@@ -56,14 +57,15 @@ func runRoot(root *cobra.Command, args []string, stdout, stderr io.Writer) int {
 	if err == nil {
 		return exitOK
 	}
-	text := strings.ReplaceAll(strings.TrimSpace(err.Error()), "\n", "; ")
-	fmt.Fprintf(stderr, "softnic: %s\n", text)
+	line := strings.ReplaceAll(strings.TrimSpace(err.Error()), "\n", "; ")
+	fmt.Fprintf(stderr, "softnic: %s\n", line)
 	var usage *nic.UsageError
 	if errors.As(err, &usage) {
 		return exitUsage
 	}
-	var file *report.FileError
-	if errors.As(err, &file) {
+	var file *trace.FileError
+	var text *scenario.Error
+	if errors.As(err, &file) || errors.As(err, &text) {
 		return exitUsage
 	}
 	var program *exec.Error

@@ -34,29 +34,38 @@ func inDir(t *testing.T, files map[string][]byte) {
 
 // What people see, of a film with faults and without.
 func TestTraceGolden(t *testing.T) {
-	back, err := os.Getwd()
-	if err != nil {
-		t.Fatal(err)
-	}
 	clean := newFilm()
 	bad := newFilm()
 	msn(1)(&bad[bad.find("ack")].spec)
 	bad[bad.find("lost")].fate = "bad"
 	both, _ := clean.pcapng(t, "AB")
 	plain, _ := bad.pcap()
-	inDir(t, map[string][]byte{"both.pcapng": both, "plain.pcap": plain})
-	for _, c := range []struct {
-		golden string
-		args   string
-		code   int
-		stderr string
-	}{
-		{"trace-both.txt", "both.pcapng", 0, ""},
-		{"trace-plain.txt", "--timeout 10 --depth 4 --retry-cnt 7 plain.pcap", 1, "softnic: plain.pcap: rules are broken 2 times: icrc, msn\n"},
-		{"trace-both.json", "-j both.pcapng", 0, ""},
-		{"trace-rules.txt", "--rules", 0, ""},
-	} {
-		code, out, errs := softnic(append([]string{"trace"}, strings.Fields(c.args)...)...)
+	goldens(t, map[string][]byte{"both.pcapng": both, "plain.pcap": plain}, []goldenRun{
+		{"trace-both.txt", "trace both.pcapng", 0, ""},
+		{"trace-plain.txt", "trace --timeout 10 --depth 4 --retry-cnt 7 plain.pcap", 1, "softnic: plain.pcap: rules are broken 2 times: icrc, msn\n"},
+		{"trace-both.json", "trace -j both.pcapng", 0, ""},
+		{"trace-rules.txt", "trace --rules", 0, ""},
+	})
+}
+
+// goldenRun is a command line, and where what it prints is kept.
+type goldenRun struct {
+	golden string
+	args   string
+	code   int
+	stderr string
+}
+
+// goldens runs command lines in a folder with files.
+func goldens(t *testing.T, files map[string][]byte, runs []goldenRun) {
+	t.Helper()
+	back, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	inDir(t, files)
+	for _, c := range runs {
+		code, out, errs := softnic(strings.Fields(c.args)...)
 		if code != c.code || errs != c.stderr {
 			t.Errorf("%s: exit code %d, %q", c.args, code, errs)
 		}
@@ -87,17 +96,22 @@ func stdin(in io.Reader, args ...string) (code int, stdout, stderr string) {
 	return code, out.String(), errs.String()
 }
 
+// zipped is a file through gzip.
+func zipped(file []byte) []byte {
+	var z bytes.Buffer
+	w := gzip.NewWriter(&z)
+	w.Write(file)
+	w.Close()
+	return z.Bytes()
+}
+
 // Stdin, gzip, several files, and files that are one capture.
 func TestTraceInputs(t *testing.T) {
 	f := newFilm()
 	a, _ := f.pcapng(t, "A")
 	b, _ := f.pcapng(t, "B")
 	plain, _ := f.pcap()
-	var z bytes.Buffer
-	w := gzip.NewWriter(&z)
-	w.Write(plain)
-	w.Close()
-	inDir(t, map[string][]byte{"a.pcapng": a, "b.pcapng": b, "plain.pcap.gz": z.Bytes()})
+	inDir(t, map[string][]byte{"a.pcapng": a, "b.pcapng": b, "plain.pcap.gz": zipped(plain)})
 	code, out, errs := stdin(bytes.NewReader(plain), "trace", "-")
 	if code != 0 || errs != "" || !strings.HasPrefix(out, "stdin: pcap, ns, little-endian; 43 Ethernet\n43 packets, 43 of them RoCEv2\n") {
 		t.Errorf("%d %q %s", code, errs, out)
@@ -175,6 +189,7 @@ func TestTraceErrors(t *testing.T) {
 	usb[20] = 220
 	inDir(t, map[string][]byte{
 		"cut.pcap": plain[:len(plain)-30], "cut.pcapng": ng[:len(ng)-30], "empty": nil, "header.pcap": plain[:24], "text.txt": []byte("some text\n"),
+		"cut.gz": zipped(plain[:1000])[:400], "binary": {1, 2, 3, 4}, "x.zst": []byte("\x28\xB5\x2F\xFD...."), "four": plain[:4],
 		"other.pcap": pcapOf([][]byte{other, other}, 1000), "usb.pcap": usb, "plain.pcap": plain,
 		"v1.pcap": pcapOf([][]byte{append(make([]byte, 12), "\x89\x15................"...)}, 1000),
 	})
@@ -188,6 +203,10 @@ func TestTraceErrors(t *testing.T) {
 	}{
 		{"cut.pcap", fmt.Sprintf("softnic: cut.pcap: at byte %d, after packet 42: the file ends inside a packet: 32 of 62 bytes are there", len(plain)-16-62), true},
 		{"cut.pcapng", "softnic: cut.pcapng: at byte ", true},
+		{"cut.gz", "softnic: cut.gz: at byte ", true},
+		{"binary", "softnic: binary: at byte 0: no capture: it begins with 01 02 03 04", false},
+		{"x.zst", "softnic: x.zst: at byte 0: compressed with zstd: `zstd -d FILE` unpacks it", false},
+		{"four", "softnic: four: at byte 0: the header of a pcap file has 24 bytes, and 4 are there", false},
 		{"empty", "softnic: empty: at byte 0: the file is empty", false},
 		{"header.pcap", "softnic: header.pcap: no RoCE packets: no packets at all; ", false},
 		{"text.txt", "softnic: text.txt: at byte 0: text, and no capture: pcap and pcapng files can be read, `tcpdump -w FILE` writes them", false},
@@ -195,7 +214,7 @@ func TestTraceErrors(t *testing.T) {
 		{"none", "softnic: none: no such file or directory", false},
 		{"other.pcap", "softnic: other.pcap: no RoCE packets: 2 packets; RoCE goes to UDP port 4791 (--port for others)", false},
 		{"usb.pcap", "softnic: usb.pcap: no RoCE packets: 43 packets, 43 of a link type that cannot be read (link type 220); capture on an Ethernet or IP interface", false},
-		{"v1.pcap", "softnic: v1.pcap: no RoCE packets: 1 packets, 1 of RoCEv1, which is not judged; only RoCEv2 is judged", false},
+		{"v1.pcap", "softnic: v1.pcap: no RoCE packets: 1 packets, 1 of RoCEv1, which is not read; only RoCEv2 is read", false},
 		{"--picture x.svg --qp 5 plain.pcap", "softnic: x.svg: no picture: no conversation with PSNs in order (RC, UC, XRC) is in the tables; see --qp, --peer and --picture-time", true},
 		{"--picture x.svg --picture-time 5s- plain.pcap", "softnic: x.svg: no picture: ", true},
 	} {
@@ -203,6 +222,14 @@ func TestTraceErrors(t *testing.T) {
 		checkError(t, code, exitUsage, errs, c.want)
 		if (out != "") != c.some {
 			t.Errorf("%s: on stdout: %q", c.args, out)
+		}
+		// replay says the same; text is a scenario to it.
+		if strings.Contains(c.args, "--") || c.args == "text.txt" {
+			continue
+		}
+		code, out, same := softnic("replay", c.args)
+		if code != exitUsage || same != errs || (out != "") != c.some {
+			t.Errorf("replay %s: exit code %d, %q, trace says %q; on stdout %q", c.args, code, same, errs, out)
 		}
 	}
 	// Of several files the others are judged all the same.
@@ -302,10 +329,10 @@ func TestTraceFlags(t *testing.T) {
 	if r := get("--host", "10.0.0.1", "plain.pcap"); r.Capture.Complete {
 		t.Errorf("--host: a plain file is complete: %s", r.Capture.Why)
 	}
-	if r := get("--connect", "10.0.0.1/10=10.0.0.2/99", "plain.pcap"); len(r.Conversations) != 2 {
+	if r := get("--connect", "10.0.0.1/26=10.0.0.2/99", "plain.pcap"); len(r.Conversations) != 2 {
 		t.Errorf("--connect with another queue pair: %d conversations", len(r.Conversations))
 	}
-	for _, args := range [][]string{{"--qp", "10"}, {"--qp", "0xb"}, {"--peer", "10.0.0.2"}, {"--qp", "11", "--peer", "10.0.0.1"}} {
+	for _, args := range [][]string{{"--qp", "26"}, {"--qp", "0x1b"}, {"--peer", "10.0.0.2"}, {"--qp", "27", "--peer", "10.0.0.1"}} {
 		if r := get(append(args, "plain.pcap")...); len(r.Conversations) != 1 {
 			t.Errorf("%v: %d conversations", args, len(r.Conversations))
 		}
@@ -342,7 +369,7 @@ func TestTracePicture(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, s := range []string{"request, first time", "READ response", ">ACK<", "request, sent again", "RNR NAK", ">NAK<", "lost on purpose", "time since the first packet of the capture (ms)", "PSN, relative to the first shown (0x000064)", "10.0.0.1 QP 0xa"} {
+	for _, s := range []string{"request, first time", "READ response", ">ACK<", "request, sent again", "RNR NAK", ">NAK<", "lost on purpose", "time since the first packet of the capture (ms)", "PSN, relative to the first shown (0x000064)", "10.0.0.1 QP 0x1a"} {
 		if !strings.Contains(string(svg), s) {
 			t.Errorf("no %q in the picture", s)
 		}

@@ -15,7 +15,7 @@ import (
 	"github.com/softnic/softnic/wire/bth"
 )
 
-// film is a conversation by hand: what A (10.0.0.1, QP 0xA) and B (10.0.0.2, QP 0xB) say to each other over RC,
+// film is a conversation by hand: what A (10.0.0.1, QP 0x1A) and B (10.0.0.2, QP 0x1B) say to each other over RC,
 // with path MTU 256, local ACK timeout code 10, 4 READs at most, 7 retries.
 type film []shot
 
@@ -23,16 +23,17 @@ type shot struct {
 	name  string // where a fault may be put
 	after time.Duration
 	spec  wire.Spec
-	fate  string // "", "lost" on its way, "bad": it has a wrong ICRC
+	fate  string     // "", "lost" on its way, "bad": it has a wrong ICRC
+	fault wire.Fault // why it is not taken
 }
 
 var filmAddr = map[byte]netip.Addr{'A': netip.MustParseAddr("10.0.0.1"), 'B': netip.MustParseAddr("10.0.0.2")}
 
 // add appends a packet; 20 µs lie between two.
 func (f *film) add(name string, from byte, op bth.Operation, psn int, edit ...func(s *wire.Spec)) *shot {
-	to, qp := byte('B'), uint32(0xB)
+	to, qp := byte('B'), uint32(0x1B)
 	if from == 'B' {
-		to, qp = 'A', 0xA
+		to, qp = 'A', 0x1A
 	}
 	s := wire.NewSpec(wire.Path{Src: filmAddr[from], Dst: filmAddr[to], SrcPort: 0xC000}, bth.Make(bth.RC, op), qp, bth.PSN(psn))
 	s.ID = uint16(len(*f))
@@ -83,12 +84,12 @@ func newFilm() film {
 	f.add("", 'A', bth.ReadRequest, 110, length(100))
 	f.add("only", 'B', bth.ReadResponseOnly, 110, msn(6))
 	f.add("lost", 'A', bth.SendOnly, 111).fate = "lost"
-	f.add("", 'A', bth.SendOnly, 112)
+	f.add("", 'A', bth.SendOnly, 112).fault = wire.OutOfSequence
 	f.add("nak", 'B', bth.Acknowledge, 111, msn(6), syn(bth.NakSequence))
 	f.add("again", 'A', bth.SendOnly, 111)
 	f.add("", 'A', bth.SendOnly, 112)
 	f.add("", 'B', bth.Acknowledge, 112, msn(8))
-	f.add("", 'A', bth.SendOnly, 113)
+	f.add("", 'A', bth.SendOnly, 113).fault = wire.NotReady
 	f.add("", 'B', bth.Acknowledge, 113, msn(8), syn(bth.RNR(14))) // 1.28 ms
 	f.add("after rnr", 'A', bth.SendOnly, 113).after = 1300 * time.Microsecond
 	f.add("", 'B', bth.Acknowledge, 113, msn(9))
@@ -169,7 +170,7 @@ func (f film) pcapng(t *testing.T, hosts string) ([]byte, numbers) {
 		if s.fate == "lost" {
 			continue
 		}
-		r.When, r.Dir = when[i].Add(2*time.Microsecond), link.Rx
+		r.When, r.Dir, r.Fault = when[i].Add(2*time.Microsecond), link.Rx, s.fault
 		if s.fate == "bad" {
 			r.Fault = wire.ICRC
 		}

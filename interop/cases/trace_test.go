@@ -13,6 +13,7 @@ import (
 
 	"github.com/softnic/softnic/link"
 	"github.com/softnic/softnic/link/capture"
+	"github.com/softnic/softnic/trace"
 	"github.com/softnic/softnic/trace/report"
 	"github.com/softnic/softnic/trace/rules"
 	"github.com/softnic/softnic/transport"
@@ -97,7 +98,7 @@ func thinPcap(file []byte, keep func(n int, packet []byte) bool) []byte {
 
 func analyze(t *testing.T, file []byte, o rules.Options) *report.Report {
 	t.Helper()
-	r, err := report.Analyze([]report.Input{{Name: "x", R: bytes.NewReader(file)}}, report.Options{Rules: o})
+	r, err := report.Analyze([]trace.Input{{Name: "x", R: bytes.NewReader(file)}}, report.Options{Rules: o})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -239,7 +240,7 @@ func counts(t *testing.T, tp *tape, x *report.Report) {
 	}
 	c := x.Conversations[0]
 	for _, e := range []struct {
-		end report.End
+		end trace.End
 		got *report.Direction
 	}{{c.A, c.AB}, {c.B, c.BA}} {
 		w := want[e.end.Addr]

@@ -194,12 +194,13 @@ func TestTrace(t *testing.T) {
 			if believed && !slices.ContainsFunc(f.Breaks, func(b corpus.Break) bool { return b.Row == "flush-icrc" }) {
 				continue
 			}
-			r, err := report.Analyze([]report.Input{{Name: f.File, R: bytes.NewReader(b)}}, o)
+			r, err := report.Analyze([]trace.Input{{Name: f.File, R: bytes.NewReader(b)}}, o)
 			if err != nil {
 				t.Fatal(f.File, err)
 			}
 			want := map[string][]int{}
-			if f.BadICRC != nil && !believed {
+			// softnic's own captures tell who has spoiled it: a rule of its own, and nobody is blamed.
+			if f.BadICRC != nil && !believed && !strings.HasSuffix(f.File, ".pcapng") {
 				want[rules.ICRC.String()] = f.BadICRC
 			}
 			for _, b := range f.Breaks {
@@ -234,12 +235,12 @@ func TestReplay(t *testing.T) {
 		}
 		r := replaytest.Capture(t, f.path, replay.Options{})
 		t.Logf("%s: %v", f.File, r)
-		if r.Frames != len(f.frames) || r.Bad != bad(f) {
-			t.Errorf("%s: %d frames, %d of them bad, want %d and %d", f.File, r.Frames, r.Bad, len(f.frames), bad(f))
+		if p := r.Packets; int(p.RoCE) != len(f.frames) || int(p.Bad) != bad(f) {
+			t.Errorf("%s: %d frames, %d of them bad, want %d and %d", f.File, p.RoCE, p.Bad, len(f.frames), bad(f))
 		}
 		for _, c := range r.Conversations {
 			if c.Service != "RC" && c.Service != "CNP" && c.Taken != c.Requests && !f.Lost {
-				t.Errorf("%s: %d of %d packets of %s to QP 0x%x were taken", f.File, c.Taken, c.Requests, c.Service, c.QPN)
+				t.Errorf("%s: %d of %d packets of %s to %v were taken", f.File, c.Taken, c.Requests, c.Service, c.Responder)
 			}
 			if c.Unknown > 0 && !f.Lost {
 				t.Errorf("%s: %d answers are unknown: %v", f.File, c.Unknown, c.Findings)
@@ -266,7 +267,9 @@ func notReplayed(t *testing.T, f file) {
 		t.Fatal(err)
 	}
 	var b strings.Builder
-	r.Print(&b, true)
+	if err := r.Text(&b, true); err != nil {
+		t.Fatal(err)
+	}
 	if !strings.Contains(b.String(), f.NoReplay) {
 		t.Errorf("%s is not replayed because of %q, which is not in\n%s", f.File, f.NoReplay, &b)
 	}

@@ -31,7 +31,7 @@ func Rules(path string) ([]Finding, error) {
 		return nil, err
 	}
 	defer file.Close()
-	r, err := report.Analyze([]report.Input{{Name: path, R: file}}, report.Options{
+	r, err := report.Analyze([]trace.Input{{Name: path, R: file}}, report.Options{
 		Rules: rules.Options{NoICRC: FlushQuirk(path), Slack: ruleSlack, Examples: 1000},
 	})
 	if err != nil && r == nil {

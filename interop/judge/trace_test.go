@@ -140,7 +140,7 @@ func TestTraceOfSharedCaptures(t *testing.T) {
 		b, err := os.ReadFile(path)
 		check(t, err)
 		for _, o := range []rules.Options{{}, {Capture: rules.Complete, Default: rules.Attr{Depth: 16, Timeout: 14, RetryCnt: 7}}} {
-			r, err := report.Analyze([]report.Input{{Name: path, R: bytes.NewReader(b)}}, report.Options{Rules: o})
+			r, err := report.Analyze([]trace.Input{{Name: path, R: bytes.NewReader(b)}}, report.Options{Rules: o})
 			check(t, err)
 			if r.Broken != 0 || r.Packets.WrongICRC != 0 || r.Rules[rules.ICRC].Kept != r.Packets.RoCE {
 				t.Errorf("%s: broken %d, %d of %d ICRCs", path, r.Broken, r.Rules[rules.ICRC].Kept, r.Packets.RoCE)
@@ -169,8 +169,8 @@ func TestTraceOfSharedCaptures(t *testing.T) {
 			for nth := 2; nth < 8; nth++ {
 				for k := range nth {
 					part := without(b, func(i int) bool { return i%nth == k })
-					r, err := report.Analyze([]report.Input{{Name: path, R: bytes.NewReader(part)}}, report.Options{Rules: o})
-					var none *report.FileError
+					r, err := report.Analyze([]trace.Input{{Name: path, R: bytes.NewReader(part)}}, report.Options{Rules: o})
+					var none *trace.FileError
 					if err != nil && !errors.As(err, &none) {
 						t.Fatal(err)
 					}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/softnic/softnic/interop/judge"
+	"github.com/softnic/softnic/trace"
 	"github.com/softnic/softnic/trace/report"
 	"github.com/softnic/softnic/trace/rules"
 )
@@ -301,14 +302,14 @@ func TestLoss(t *testing.T) {
 	a.stop()
 	b.stop()
 	for _, names := range [][]string{files[:1], files[1:], files} {
-		var in []report.Input
+		var in []trace.Input
 		for _, name := range names {
 			file, err := os.Open(name)
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer file.Close()
-			in = append(in, report.Input{Name: name, R: file})
+			in = append(in, trace.Input{Name: name, R: file})
 		}
 		r, err := report.Analyze(in, report.Options{Rules: rules.Options{Examples: 3}})
 		if err != nil {

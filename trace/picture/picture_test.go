@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/softnic/softnic/trace"
 	"github.com/softnic/softnic/trace/report"
 )
 
@@ -16,9 +17,9 @@ import (
 func one(step time.Duration) *report.Picture {
 	start := time.Unix(1700000000, 0).UTC()
 	q := uint32(7)
-	c := &report.Conversation{A: report.End{Addr: netip.MustParseAddr("10.0.0.1")}, B: report.End{Addr: netip.MustParseAddr("10.0.0.2"), QPN: &q}, Service: "RC", MTU: 1024}
+	c := &report.Conversation{A: trace.End{Addr: netip.MustParseAddr("10.0.0.1")}, B: trace.End{Addr: netip.MustParseAddr("10.0.0.2"), QPN: &q}, Service: "RC", MTU: 1024}
 	p := &report.Picture{Conversation: c, Start: start}
-	for _, from := range []report.End{c.A, c.B} {
+	for _, from := range []trace.End{c.A, c.B} {
 		n := report.Panel{From: from, First: 0xABCDEF}
 		for m := range report.Marks {
 			n.Dots = append(n.Dots, report.Dot{Time: start.UnixNano() + int64(m)*int64(step), PSN: int64(m), Mark: m})

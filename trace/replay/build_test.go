@@ -2,10 +2,12 @@ package replay
 
 import (
 	"io"
+	"math"
 	"net/netip"
 	"slices"
 	"testing"
 
+	"github.com/softnic/softnic/trace"
 	"github.com/softnic/softnic/wire"
 	"github.com/softnic/softnic/wire/bth"
 )
@@ -19,11 +21,11 @@ const (
 
 var addrA, addrB = netip.MustParseAddr("10.0.0.2"), netip.MustParseAddr("10.0.0.1")
 
-// list is a Source of packets that a test has made.
-type list []*Packet
+// list is a source of packets that a test has made.
+type list []*trace.Sighting
 
-// Next implements Source.
-func (l *list) Next() (*Packet, error) {
+// Next implements source.
+func (l *list) Next() (*trace.Sighting, error) {
 	if len(*l) == 0 {
 		return nil, io.EOF
 	}
@@ -32,16 +34,27 @@ func (l *list) Next() (*Packet, error) {
 	return p, nil
 }
 
+// Last implements source: the tests end with a RoCE packet.
+func (l *list) Last() int64 { return math.MinInt64 }
+
+// none is how many packets were lost.
+func none() uint64 { return 0 }
+
 // tape makes a recording, packet after packet, one every 10 µs.
 type tape struct {
 	l    list
 	spec []wire.Spec
 }
 
+// sighting is a packet, from its IP header on.
+func sighting(number int, ns int64, ip []byte) *trace.Sighting {
+	return &trace.Sighting{Packet: trace.Packet{Number: uint64(number), Time: ns}, Frame: trace.Frame{Kind: trace.RoCE, IP: ip}}
+}
+
 // put records a packet, and returns its number.
 func (r *tape) put(s wire.Spec) int {
 	n := len(r.l) + 1
-	r.l = append(r.l, &Packet{Number: n, Time: int64(n) * 10_000, Data: wire.Build(&s)})
+	r.l = append(r.l, sighting(n, int64(n)*10_000, wire.Build(&s)))
 	r.spec = append(r.spec, s)
 	return n
 }
@@ -103,7 +116,8 @@ func (r *tape) readdress(a, b netip.Addr) {
 		}
 		s.Eth = make([]byte, wire.EthVLANLen)
 		wire.PutEthernetVLAN(s.Eth, [6]byte{2}, [6]byte{4}, 5, s.Path.EtherType())
-		r.l[i].Data, r.l[i].Ethernet = wire.Build(&s), true
+		frame := wire.Build(&s)
+		new(trace.Decoder).Decode(trace.LinkEthernet, frame, len(frame), &r.l[i].Frame)
 	}
 }
 
@@ -111,7 +125,7 @@ func (r *tape) readdress(a, b netip.Addr) {
 func (r *tape) play(t *testing.T, o Options) *Result {
 	t.Helper()
 	l := slices.Clone(r.l)
-	res, err := Run(&l, o)
+	res, err := run(&l, o, none)
 	if err != nil {
 		t.Fatal(err)
 	}

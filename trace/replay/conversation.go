@@ -2,28 +2,32 @@ package replay
 
 import (
 	"bytes"
-	"cmp"
 	"errors"
 	"io"
 	"net/netip"
 	"slices"
 
+	"github.com/softnic/softnic/trace"
 	"github.com/softnic/softnic/wire"
 	"github.com/softnic/softnic/wire/bth"
 )
 
 // seen is a packet of the capture that belongs to a conversation.
 type seen struct {
-	*Packet
-	v     wire.View
-	op    bth.Opcode
-	psn   bth.PSN
-	n     int   // PSNs that it takes: those of a READ are its responses
-	at    int   // place in the order of the capture
-	pos   int64 // its PSN, counted on from the first of the conversation instead of modulo 2^24
-	lost  bool  // it did not arrive
-	taken bool  // a softnic says that it took it
-	again bool  // it came again: softnic had executed its PSN
+	number int   // as the capture counts, from 1
+	time   int64 // ns
+	dir    trace.Direction
+	fate   trace.Fate
+	rule   bool // an impairment rule of softnic had to do with it
+	iface  int  // which of the capture saw it; -1: it does not tell
+	v      wire.View
+	op     bth.Opcode
+	psn    bth.PSN
+	n      int   // PSNs that it takes: those of a READ are its responses
+	at     int   // place in the order of the capture
+	pos    int64 // its PSN, counted on from the first of the conversation instead of modulo 2^24
+	lost   bool  // it did not arrive
+	again  bool  // it came again: softnic had executed its PSN
 	// refused is what the recorded NIC answered to this very packet in place of taking it: an RNR NAK, or an error NAK; 0: neither.
 	refused bth.Syndrome
 	// Of the packet that takes a receive: that is too short, or its entry is bad, as a later NAK tells.
@@ -31,6 +35,12 @@ type seen struct {
 	badRecv bool
 	replies []*seen // of a READ or atomic: the recorded answers
 }
+
+// taken reports whether a softnic says that it took it.
+func (s *seen) taken() bool { return s.dir == trace.Rx && s.fate != trace.Dropped }
+
+// onPurpose reports whether a softnic lost it, or held it back.
+func (s *seen) onPurpose() bool { return s.fate == trace.Lost || s.fate == trace.Held }
 
 func (s *seen) has(f bth.Flags) bool { return s.v.Info.Has(f) }
 
@@ -50,6 +60,9 @@ type flowKey struct {
 	service  bth.Service
 }
 
+// reliable reports whether requests are answered.
+func (k *flowKey) reliable() bool { return k.service == bth.RC || k.service == bth.XRC }
+
 // flow is what was seen of that. Requests are those of src, answers are those to requests of dst.
 type flow struct {
 	key       flowKey
@@ -57,7 +70,8 @@ type flow struct {
 	answers   []*seen
 	atSource  bool // answers were seen where they were sent
 	atTarget  bool // requests were seen where they arrived
-	impaired  bool // a softnic lost, held back or doubled some of it
+	impaired  bool // a softnic lost or held back some of it on purpose
+	changed   bool // a softnic changed some answers on purpose: what they were is not in the capture
 	peer      *flow
 	ambiguous bool
 }
@@ -68,99 +82,103 @@ type recording struct {
 	byKey  map[flowKey]*flow
 	last   int64 // time of the last packet of all
 	frames int   // RoCE packets
+	bytes  int   // of these
 	bad    int   // packets that no NIC would take: malformed, a wrong ICRC, cut
+	spoilt bool  // some of these were sound until a softnic changed them on purpose
 }
+
+// The bounds of what is kept in memory, where a packet takes about 900 bytes beside its own. Variables so that a test can lower them.
+var (
+	mostFrames = 2 << 20
+	mostBytes  = 1 << 30
+)
+
+// errTooLong is over a capture beyond them.
+var errTooLong = errors.New("the capture is too long to be kept in memory, and was replayed to here: `editcap -c 1000000 FILE PART.pcapng` makes several of it")
 
 // maxFlows bounds what is looked at for one pair of addresses.
 const maxFlows = 1024
 
-// listen reads a capture.
-func listen(src Source) (*recording, error) {
+// source is where packets come from, in order of time: a trace.Stream.
+type source interface {
+	Next() (*trace.Sighting, error)
+	Last() int64
+}
+
+// listen reads a capture. With an error there is what was read before it.
+func listen(src source) (*recording, error) {
 	r := &recording{byKey: map[flowKey]*flow{}}
-	var all []*seen
-	own := map[string]map[netip.Addr]bool{}
-	for {
+	var failed error
+	for n := 0; ; n++ {
 		p, err := src.Next()
-		if errors.Is(err, io.EOF) {
+		if err != nil {
+			if !errors.Is(err, io.EOF) {
+				failed = err
+			}
 			break
 		}
-		if err != nil {
-			return nil, err
-		}
-		s := r.parse(p)
-		if s == nil {
+		if p.Kind != trace.RoCE {
 			continue
 		}
-		all = append(all, s)
-		if own[p.NIC] == nil {
-			own[p.NIC] = map[netip.Addr]bool{}
+		if r.frames == mostFrames || r.bytes > mostBytes {
+			failed = errTooLong
+			break
 		}
-		switch p.Place {
-		case Sent:
-			own[p.NIC][s.v.Src()] = true
-		case Received:
-			own[p.NIC][s.v.Dst()] = true
+		r.frames++
+		r.bytes += len(p.IP)
+		r.last = max(r.last, p.Time)
+		if s := r.parse(p); s != nil {
+			s.at = n
+			r.add(s)
 		}
 	}
-	// A softnic capture has what was received behind what was sent because of it.
-	slices.SortStableFunc(all, func(a, b *seen) int {
-		return cmp.Or(cmp.Compare(a.Time, b.Time), cmp.Compare(b2i(a.Place != Received && a.Place != Dropped), b2i(b.Place != Received && b.Place != Dropped)))
-	})
-	for i, s := range all {
-		s.at, s.taken = i, s.Place == Received
-		if s.Place == Dropped {
-			if nic := own[s.NIC]; nic[s.v.Src()] && !nic[s.v.Dst()] {
-				continue // it was never sent
-			}
-			s.Place = Received
-		}
-		r.add(s)
-	}
+	r.last = max(r.last, src.Last())
 	for _, f := range r.flows {
-		f.requests, f.atTarget = choose(f.requests, Received)
-		f.answers, f.atSource = choose(f.answers, Sent)
+		f.requests, f.atTarget = choose(f.requests, trace.Rx)
+		f.answers, f.atSource = choose(f.answers, trace.Tx)
 	}
 	r.pair()
-	return r, nil
+	return r, failed
 }
 
-func b2i(b bool) int {
-	if b {
-		return 1
+// parse returns a packet that has been on the wire, if a NIC could take it, and its receiver's program did not make it up.
+func (r *recording) parse(p *trace.Sighting) *seen {
+	s := &seen{number: int(p.Number), time: p.Time, dir: p.Dir, fate: p.Fate, rule: p.Touched, iface: p.Iface, n: 1, short: -1}
+	if p.Link == trace.LinkSLL {
+		s.iface = -1
 	}
-	return 0
-}
-
-// parse returns a RoCE packet that a NIC could take.
-func (r *recording) parse(p *Packet) *seen {
-	r.last = max(r.last, p.Time)
-	s := &seen{Packet: p, n: 1, short: -1}
-	p.Data = bytes.Clone(p.Data)
-	parse := wire.ParseIP
-	if p.Ethernet {
-		parse = wire.ParseEthernetNoSum
-	}
-	f := parse(p.Data, &s.v)
-	if f == wire.NotRoCE {
-		return nil
-	}
-	r.frames++
+	frame := p.Frame
+	frame.IP = bytes.Clone(p.IP)
+	f := frame.View(&s.v)
 	switch {
 	case f != wire.OK && f != wire.ReservedOpcode, p.Cut:
 		r.bad++
+		r.spoilt = r.spoilt || p.Changed
 		return nil
 	}
 	s.op, s.psn = s.v.BTH().Opcode(), s.v.BTH().PSN()
 	flushed := s.op.Service() == bth.RC && s.op.Operation() == bth.Flush // rdma_rxe's ICRC of it is wrong
-	if !wire.CheckICRC(&s.v) && !flushed {
+	switch {
+	case !wire.CheckICRC(&s.v) && !flushed:
 		r.bad++
+		r.spoilt = r.spoilt || p.Changed
+		return nil
+	case p.Fate == trace.Dropped && p.Dir == trace.Tx: // it was never sent
+		return nil
+	case s.has(bth.Response) && (p.Forged || p.Changed):
+		// It is not what its sender said.
+		if p.Changed {
+			r.flow(s).changed = true
+		}
+		return nil
+	case s.has(bth.Response) && p.Fate == trace.Copied: // the other one is the answer
 		return nil
 	}
 	return s
 }
 
-// add sorts a packet into its flow.
-func (r *recording) add(s *seen) {
+// flow returns the flow that a packet belongs to.
+func (r *recording) flow(s *seen) *flow {
 	service := s.op.Service()
 	if service == bth.Vendor {
 		service = bth.RC // the masked atomics
@@ -172,8 +190,14 @@ func (r *recording) add(s *seen) {
 		r.byKey[k] = f
 		r.flows = append(r.flows, f)
 	}
+	return f
+}
+
+// add sorts a packet into its flow.
+func (r *recording) add(s *seen) {
+	f := r.flow(s)
 	switch {
-	case s.Place == Impaired && !s.has(bth.Response):
+	case s.onPurpose() && !s.has(bth.Response):
 		f.impaired = true
 	case s.has(bth.Response):
 		f.answers = append(f.answers, s)
@@ -183,30 +207,26 @@ func (r *recording) add(s *seen) {
 }
 
 // choose keeps, of several sightings of the same packets, those of the better place: best, else between, else the other
-// end. whole says that it is best.
-func choose(l []*seen, best Place) (out []*seen, whole bool) {
-	have := map[Place]bool{}
+// end. whole says that it is best. Where a capture was made, what was lost there on purpose does not tell: that may be all that there is.
+func choose(l []*seen, best trace.Direction) (out []*seen, whole bool) {
+	have := map[trace.Direction]bool{}
 	for _, s := range l {
-		have[s.Place] = true
+		if !s.onPurpose() {
+			have[s.dir] = true
+		}
 	}
-	at := Somewhere
-	switch {
-	case have[Impaired] && !have[Sent]: // nothing tells whose impairment that was
-		l = slices.DeleteFunc(slices.Clone(l), func(s *seen) bool { return s.Place == Impaired })
-	}
+	at := trace.Unknown
 	switch {
 	case have[best]:
 		at, whole = best, true
-	case !have[Somewhere]:
-		at = Sent + Received - best
+	case !have[trace.Unknown]:
+		at = trace.Tx + trace.Rx - best
 	}
+	several := slices.ContainsFunc(l, func(s *seen) bool { return s.iface < 0 || s.iface != l[0].iface })
 	for _, s := range l {
-		switch {
-		case s.Place == Impaired: // of a sender that lost it: an answer all the same
-		case s.Place != at || at == Somewhere && again(out, s):
-			continue
+		if s.dir == at && !(at == trace.Unknown && several && again(out, s)) {
+			out = append(out, s)
 		}
-		out = append(out, s)
 	}
 	return out, whole
 }
@@ -214,8 +234,8 @@ func choose(l []*seen, best Place) (out []*seen, whole bool) {
 // again reports whether a packet was seen a moment ago on another interface, as with tcpdump -i any.
 func again(l []*seen, s *seen) bool {
 	const moment = 10_000_000 // ns
-	for i := len(l) - 1; i >= 0 && s.Time-l[i].Time < moment; i-- {
-		if l[i].Iface != s.Iface && bytes.Equal(l[i].v.Net, s.v.Net) && bytes.Equal(l[i].v.IB, s.v.IB) {
+	for i := len(l) - 1; i >= 0 && s.time-l[i].time < moment; i-- {
+		if (l[i].iface != s.iface || s.iface < 0) && bytes.Equal(l[i].v.Net, s.v.Net) && bytes.Equal(l[i].v.IB, s.v.IB) {
 			return true
 		}
 	}
@@ -225,20 +245,23 @@ func again(l []*seen, s *seen) bool {
 // pair finds the flows that are the two directions of a connection: packets name only the queue pair that they go to. Of the flows back
 // it is the one whose answers fit the requests best, in both directions, where no other flow can be meant; or the only one there is.
 func (r *recording) pair() {
-	type addrs struct{ a, b netip.Addr }
+	type addrs struct {
+		a, b    netip.Addr
+		service bth.Service
+	}
 	by := map[addrs][]*flow{}
 	for _, f := range r.flows {
-		if f.key.service == bth.RC {
-			k := addrs{f.key.src, f.key.dst}
+		if f.key.reliable() {
+			k := addrs{f.key.src, f.key.dst, f.key.service}
 			by[k] = append(by[k], f)
 		}
 	}
 	can := map[*flow][]*flow{} // those that fit best
 	for _, f := range r.flows {
-		if f.key.service != bth.RC {
+		if !f.key.reliable() {
 			continue
 		}
-		there, back := by[addrs{f.key.src, f.key.dst}], by[addrs{f.key.dst, f.key.src}]
+		there, back := by[addrs{f.key.src, f.key.dst, f.key.service}], by[addrs{f.key.dst, f.key.src, f.key.service}]
 		switch top := 0; {
 		case len(there) == 1 && len(back) == 1 && back[0] != f:
 			can[f] = back

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sort"
 
+	"github.com/softnic/softnic/trace"
 	"github.com/softnic/softnic/wire"
 	"github.com/softnic/softnic/wire/bth"
 )
@@ -51,7 +52,7 @@ func (t *talk) find(f Finding) {
 func (t *talk) stop(q *seen, format string, args ...any) {
 	if t.lost == nil {
 		t.lost = q
-		t.note("from packet %d on nothing can be told: %s", q.Number, fmt.Sprintf(format, args...))
+		t.note("from packet %d on nothing can be told: %s", q.number, fmt.Sprintf(format, args...))
 	}
 }
 
@@ -101,9 +102,6 @@ func (t *talk) best(r *seen) (best *answer) {
 	return best
 }
 
-// heldBack is how long an answer may be held back, in ns: impairment has it wait for 10 ms at most unless told otherwise.
-const heldBack = 20_000_000
-
 // sameIB reports whether two packets are the same but for the IP header and the ICRC over it.
 func sameIB(a, b *seen) bool {
 	return bytes.Equal(a.v.IB[:len(a.v.IB)-wire.ICRCLen], b.v.IB[:len(b.v.IB)-wire.ICRCLen])
@@ -128,11 +126,14 @@ func (a *answer) equals(r *seen) bool {
 	return a.op == r.op && bytes.Equal(x, y)
 }
 
-// held reports whether an answer is one that a softnic was told to hold back, or to send twice.
-func (t *talk) held(r *seen) bool {
-	return slices.ContainsFunc(t.usedOf[r.pos], func(a *answer) bool {
-		return (a.rec.Place == Impaired || a.rec.Place == Sent) && r.Time-a.rec.Time < heldBack && sameIB(a.rec, r)
-	})
+// goesOn reports whether r is an answer that a softnic had held back, and not one more with the same bytes: a is what that would be.
+func (t *talk) goesOn(a *answer, r *seen) bool {
+	return r.fate == trace.Passed && slices.ContainsFunc(t.onHold[r.pos], func(h *seen) bool { return sameIB(h, r) }) && (a == nil || !a.equals(r) || !bytes.Equal(a.v.Payload, r.v.Payload))
+}
+
+// copied reports whether r is one of several copies that a softnic made, of which the comment names another rule that had to do with it, too.
+func (t *talk) copied(a *answer, r *seen) bool {
+	return a == nil && r.rule && slices.ContainsFunc(t.usedOf[r.pos], func(a *answer) bool { return sameIB(a.rec, r) })
 }
 
 // answer compares a recorded answer with what softnic's NIC has answered until then.
@@ -147,21 +148,23 @@ func (t *talk) answer(s *scene, r *seen) {
 	if positive {
 		t.hi = max(t.hi, r.pos)
 	}
-	found := Finding{Packet: r.Number, PSN: uint32(r.psn), Recorded: describe(&r.v), Now: "nothing"}
+	found := Finding{Packet: r.number, PSN: uint32(r.psn), Recorded: describe(&r.v), Now: "nothing"}
 	tell := func(v Verdict, why string) {
 		found.Verdict, found.Why = v, why
 		t.find(found)
 	}
 	a := t.best(r)
+	if r.fate == trace.Held {
+		t.onHold[r.pos] = append(t.onHold[r.pos], r)
+	}
 	plain := r.op.Operation() == bth.Acknowledge
 	switch {
-	case a == nil && r.Place == Impaired:
-		return // it was doubled, or goes out later
+	case t.goesOn(a, r):
+		t.c.Answers-- // it was compared when it was held back
 	case t.lost != nil && r.at > t.lost.at:
 		tell(Unknown, "it is behind what can be told")
-	case t.held(r) && (a == nil || !a.equals(r) || !bytes.Equal(a.v.Payload, r.v.Payload)):
-		t.twofold[r.pos] = true
-		tell(Declared, "a softnic has sent it twice, or later, on purpose")
+	case t.copied(a, r):
+		tell(Declared, "a softnic has sent it twice on purpose")
 	case a != nil:
 		t.use(a, r)
 		t.synced = true
@@ -225,6 +228,8 @@ func (t *talk) unanswered(r *seen, syn bth.Syndrome, tell func(Verdict, string),
 // differs is the verdict on a difference that hangs on which requests arrived, how often, and in which order: unknown where the capture does not tell.
 func (t *talk) differs(pos int64) (Verdict, string) {
 	switch {
+	case t.changed:
+		return Unknown, "a softnic has changed answers on purpose, which do not tell what was"
 	case t.o.Unruly && !(t.f.atTarget && t.whole):
 		return Unknown, "packets may have been doubled or moved on the way"
 	case !t.f.atTarget && (t.f.impaired || t.twice <= pos && pos <= t.top):

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/softnic/softnic/trace"
 	"github.com/softnic/softnic/wire"
 	"github.com/softnic/softnic/wire/bth"
 )
@@ -40,7 +41,7 @@ func TestLoss(t *testing.T) {
 	send(r, 2)
 	r.ack(2, 3)
 	res := r.play(t, Options{})
-	if res.Different() > 0 || res.Conversations[0].Same != 4 {
+	if res.Different > 0 || res.Conversations[0].Same != 4 {
 		t.Errorf("%v", findings(res, Different))
 	}
 	// The last one is lost, nothing tells it but that it came again.
@@ -51,7 +52,7 @@ func TestLoss(t *testing.T) {
 	send(r, 1)
 	r.ack(1, 2)
 	res = r.play(t, Options{})
-	if res.Different() > 0 || res.Conversations[0].Same != 2 {
+	if res.Different > 0 || res.Conversations[0].Same != 2 {
 		t.Errorf("%v", findings(res, Different))
 	}
 	// An answer is lost before the capture: the request comes again.
@@ -61,7 +62,7 @@ func TestLoss(t *testing.T) {
 	r.ask(bth.ReadRequest, 1, nil, reth(base+1024, 976))
 	r.reply(bth.ReadResponseOnly, 1, bth.AckUnlimited, 1, data(2, 976))
 	res = r.play(t, Options{})
-	if res.Different() > 0 || res.Conversations[0].Same != 2 {
+	if res.Different > 0 || res.Conversations[0].Same != 2 {
 		t.Errorf("%v", findings(res, Different))
 	}
 	// A request is not in the capture, and was taken.
@@ -195,7 +196,7 @@ func TestRefused(t *testing.T) {
 	r.ask(bth.ReadRequest, 0, nil, reth(base, 4000))
 	r.reply(bth.ReadResponseFirst, 0, bth.AckUnlimited, 1, data(1, 1024))
 	n = r.nak(1, bth.NakRemoteAccess, 1)
-	if res := r.play(t, Options{}); res.Different() > 0 || len(findings(res, Unknown)) == 0 {
+	if res := r.play(t, Options{}); res.Different > 0 || len(findings(res, Unknown)) == 0 {
 		t.Errorf("%d: %v", n, findings(res, Different))
 	}
 	// It ought to have been refused, by the rules of opcodes.
@@ -232,11 +233,11 @@ func TestFromTheMiddle(t *testing.T) {
 	for i := range all.l {
 		for _, part := range []list{all.l[i:], all.l[:i]} {
 			l := append(list{}, part...)
-			res, err := Run(&l, Options{})
+			res, err := run(&l, Options{}, none)
 			if err != nil && len(part) > 0 {
 				t.Fatal(err)
 			}
-			if err == nil && res.Different() > 0 {
+			if err == nil && res.Different > 0 {
 				t.Errorf("from or to packet %d: %v", i+1, findings(res, Different))
 			}
 		}
@@ -252,7 +253,7 @@ func TestThinnedOut(t *testing.T) {
 		var l list
 		for _, p := range all.l {
 			var v wire.View
-			wire.ParseIP(p.Data, &v)
+			wire.ParseIP(p.IP, &v)
 			if rng.IntN(5) == 0 && v.Info.Has(bth.Response) {
 				continue // an answer that the capture has lost
 			}
@@ -261,13 +262,13 @@ func TestThinnedOut(t *testing.T) {
 		if len(l) == 0 {
 			continue
 		}
-		res, err := Run(&l, Options{Lossy: true})
+		res, err := run(&l, Options{Capture: trace.Incomplete}, none)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if res.Different() > 0 {
+		if res.Different > 0 {
 			var b bytes.Buffer
-			res.Print(&b, true)
+			_ = res.Text(&b, true)
 			t.Fatalf("seed %d, run %d: %s", seed, n, &b)
 		}
 	}
@@ -309,12 +310,12 @@ func TestSightings(t *testing.T) {
 	r.nak(0, bth.NakSequence, 0)
 	r.ask(bth.SendOnly, 0, nil, nil)
 	r.ack(0, 1)
-	set := func(i int, p Place) { r.l[i-1].Place = p }
-	set(1, Impaired)
-	set(2, Dropped) // out-of-sequence
-	set(4, Received)
-	set(3, Sent)
-	set(5, Sent)
+	set := func(i int, w trace.Word) { r.l[i-1].Word = w }
+	set(1, trace.Word{Dir: trace.Tx, Fate: trace.Lost})
+	set(2, trace.Word{Dir: trace.Rx, Fate: trace.Dropped}) // out-of-sequence
+	set(4, trace.Word{Dir: trace.Rx})
+	set(3, trace.Word{Dir: trace.Tx})
+	set(5, trace.Word{Dir: trace.Tx})
 	same(t, r.play(t, Options{}), 2)
 	// Twice, as with tcpdump -i any.
 	all := everything1()
@@ -324,7 +325,7 @@ func TestSightings(t *testing.T) {
 		q.Iface, q.Time = 1, q.Time+1000
 		l = append(l, p, &q)
 	}
-	res, err := Run(&l, Options{})
+	res, err := run(&l, Options{}, none)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -334,8 +335,8 @@ func TestSightings(t *testing.T) {
 	r.ask(bth.SendOnly, 0, nil, nil)
 	r.ack(0, 1)
 	r.ask(bth.SendOnly, 1, nil, nil)
-	r.l[2].Data[40] ^= 1
-	if res := r.play(t, Options{}); res.Bad != 1 || res.Conversations[0].Fed != 1 {
+	r.l[2].IP[40] ^= 1
+	if res := r.play(t, Options{}); res.Packets.Bad != 1 || res.Conversations[0].Fed != 1 {
 		t.Errorf("%+v", res)
 	}
 }
@@ -343,28 +344,28 @@ func TestSightings(t *testing.T) {
 // What cannot be replayed says so.
 func TestNotReplayed(t *testing.T) {
 	r := new(tape)
-	r.ask(bth.SendOnly, 0, nil, func(s *wire.Spec) { s.BTH.Opcode = bth.Make(bth.XRC, bth.SendOnly) })
+	r.ask(bth.SendOnly, 0, nil, func(s *wire.Spec) { s.BTH.Opcode = bth.Make(bth.RD, bth.SendOnly) })
 	r.ask(bth.SendOnly, 0, nil, func(s *wire.Spec) { s.BTH.DestQP, s.BTH.Opcode = 1, bth.UDSendOnly })
 	r.ask(bth.SendMiddle, 0, data(1, 256), nil)
 	r.ask(bth.ReadRequest, 0, nil, func(s *wire.Spec) { s.BTH.DestQP = 0x99; at(base, rkey, math.MaxUint32)(s) })
 	r.ask(bth.WriteOnly, 0, data(1, 8), func(s *wire.Spec) { s.BTH.DestQP = 0x9A; at(base, 0, 8)(s) })
 	res := r.play(t, Options{})
-	for i, want := range []string{"XRC is not replayed", "queue pair 1 is not replayed", "no message begins", "of which the capture has 0", "no region can have the key 0x0"} {
+	for i, want := range []string{"RD is not replayed", "queue pair 0x1 is not replayed", "no message begins", "of which the capture has 0", "no region can have the key 0x0"} {
 		if n := strings.Join(res.Conversations[i].Notes, "; "); !strings.Contains(n, want) {
 			t.Errorf("%q, want %q", n, want)
 		}
 	}
-	if res.Different() > 0 {
+	if res.Different > 0 {
 		t.Error("different")
 	}
 	for _, o := range []Options{{Profile: "best"}, {MTU: 1000}} {
 		l := list{}
-		if _, err := Run(&l, o); err == nil {
+		if _, err := run(&l, o, none); err == nil {
 			t.Errorf("%+v is taken", o)
 		}
 	}
 	l := list{}
-	if _, err := Run(&l, Options{}); err == nil || !strings.Contains(err.Error(), "no RoCE packet") {
+	if _, err := run(&l, Options{}, none); err == nil || !strings.Contains(err.Error(), "no RoCE packets") {
 		t.Error(err)
 	}
 }
@@ -374,7 +375,7 @@ func TestEveryMutationByHand(t *testing.T) {
 	all := everything1()
 	o := Options{Still: true, Profile: "ibta", Regions: []Region{{rkey, base, 1 << 16}, {0x777, 0, 4096}}}
 	run := func(l list) *Result {
-		r, err := Run(&l, o)
+		r, err := run(&l, o, none)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -403,7 +404,7 @@ func TestEveryMutationByHand(t *testing.T) {
 			}
 			l := append(list{}, all.l...)
 			p := *l[i]
-			p.Data = wire.Build(&s)
+			p.IP = wire.Build(&s)
 			l[i] = &p
 			v := []Verdict{Different}
 			if n == 2 || n == len(all.l) { // the first answer and the last: what is before and behind is not in the capture

@@ -16,8 +16,15 @@ type area struct {
 	given   bool // by the options
 	guess   guess
 	mem     *stage.Memory // nil: it could not be made
-	fast    *device.FastMR
-	valid   bool // of one that can be invalidated: its key is
+	fast    *fast         // nil: the key is always valid
+}
+
+// fast is a region, or window, whose key can be taken away, and may come again with other low 8 bits, for another range: each of its
+// keys is an area.
+type fast struct {
+	mr    *device.FastMR
+	key   uint32 // that it has
+	valid bool
 }
 
 // areas reconstructs the regions of a NIC from the requests of its conversations: of each key the range that was named, with

@@ -1,12 +1,14 @@
 package replay
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/softnic/softnic/trace"
 	"github.com/softnic/softnic/wire"
 	"github.com/softnic/softnic/wire/bth"
 )
@@ -31,7 +33,7 @@ func packets(t *testing.T, path string) (l list) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	src, err := NewSource(f)
+	src, err := trace.NewStream([]trace.Input{{Name: path, R: f}}, trace.StreamOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,7 +42,9 @@ func packets(t *testing.T, path string) (l list) {
 		if err != nil {
 			return l
 		}
-		l = append(l, p)
+		q := *p
+		q.IP = bytes.Clone(p.IP)
+		l = append(l, &q)
 	}
 }
 
@@ -53,7 +57,7 @@ var wants = map[string][3]int{
 // Everything that kernel rxe has answered softnic answers, in the same words.
 func TestKernelCaptures(t *testing.T) {
 	pcaps(t, func(t *testing.T, path string) {
-		for _, o := range []Options{{}, {Still: true}, {Still: true, Lossy: true}, {Recvs: 100}, {Profile: "rxe"}} {
+		for _, o := range []Options{{}, {Still: true}, {Still: true, Capture: trace.Incomplete}, {Recvs: 100}, {Profile: "rxe"}} {
 			r, err := File(path, o)
 			if err != nil {
 				t.Fatal(err)
@@ -131,7 +135,7 @@ func TestEveryMutationIsTold(t *testing.T) {
 	pcaps(t, func(t *testing.T, path string) {
 		all := packets(t, path)
 		run := func(l list, o Options) *Result {
-			r, err := Run(&l, o)
+			r, err := run(&l, o, none)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -167,14 +171,15 @@ func TestEveryMutationIsTold(t *testing.T) {
 			}
 		}
 		for i, p := range all {
+			number := int(p.Number)
 			var v wire.View
-			if wire.ParseEthernet(p.Data, &v) != wire.OK || !v.Info.Has(bth.Response) {
+			if wire.ParseIP(p.IP, &v) != wire.OK || !v.Info.Has(bth.Response) {
 				continue
 			}
 			o := Options{Profile: "rxe", Still: true}
 			for _, r := range all { // the regions are known
 				var q wire.View
-				if wire.ParseEthernet(r.Data, &q) == wire.OK {
+				if wire.ParseIP(r.IP, &q) == wire.OK {
 					if k, va, n, ok := names(&seen{v: q, op: q.BTH().Opcode()}); ok {
 						if len(o.Regions) == 0 {
 							o.Regions = []Region{{k, va, n}}
@@ -189,7 +194,7 @@ func TestEveryMutationIsTold(t *testing.T) {
 			change := func(b []byte) list {
 				l := append(list{}, all...)
 				c := *p
-				c.Data = b
+				c.IP = b
 				l[i] = &c
 				return l
 			}
@@ -198,14 +203,14 @@ func TestEveryMutationIsTold(t *testing.T) {
 				if !m.edit(&s) {
 					continue
 				}
-				what := fmt.Sprintf("packet %d, %s", p.Number, m.name)
-				tells(what, run(change(wire.Build(&s)), o), p.Number)
+				what := fmt.Sprintf("packet %d, %s", number, m.name)
+				tells(what, run(change(wire.Build(&s)), o), number)
 				// With nothing known beside the capture it may be unknown, at the same packet.
 				r := run(change(wire.Build(&s)), Options{})
 				at := false
 				for _, f := range findings(r, Different, Unknown, Declared) {
-					at = at || f.Packet == p.Number
-					if f.Verdict == Different && f.Packet < p.Number && f.Recorded != "nothing" {
+					at = at || f.Packet == number
+					if f.Verdict == Different && f.Packet < number && f.Recorded != "nothing" {
 						t.Errorf("%s, nothing known: told before it: %v", what, f)
 					}
 				}
@@ -215,13 +220,13 @@ func TestEveryMutationIsTold(t *testing.T) {
 			}
 			// Another answer, the same once more.
 			l := append(append(append(list{}, all[:i+1]...), p), all[i+1:]...)
-			tells(fmt.Sprintf("packet %d twice", p.Number), run(l, o), p.Number)
+			tells(fmt.Sprintf("packet %d twice", number), run(l, o), number)
 			// No answer: told at the request, or, where an ACK stands for it, declared.
 			r := run(append(append(list{}, all[:i]...), all[i+1:]...), o)
-			if l := findings(r, Different, Unknown, Declared); len(l) != 1 || l[0].Packet >= p.Number {
-				t.Errorf("packet %d is missing: %v", p.Number, l)
+			if l := findings(r, Different, Unknown, Declared); len(l) != 1 || l[0].Packet >= number {
+				t.Errorf("packet %d is missing: %v", number, l)
 			} else if later := r.Conversations[0].Declared + r.Conversations[len(r.Conversations)-1].Declared; v.BTH().Opcode().Operation() != bth.Acknowledge && later > 0 {
-				t.Errorf("packet %d is missing, and another stands for it: %v", p.Number, l)
+				t.Errorf("packet %d is missing, and another stands for it: %v", number, l)
 			}
 		}
 	})

@@ -6,6 +6,7 @@ import (
 	"sort"
 
 	"github.com/softnic/softnic/device"
+	"github.com/softnic/softnic/trace"
 	"github.com/softnic/softnic/transport"
 	"github.com/softnic/softnic/wire/bth"
 )
@@ -18,6 +19,7 @@ type talk struct {
 	last    int64 // time of the last packet of the capture
 	answers []*seen
 	whole   bool // all answers that were sent are in the capture
+	changed bool // but for some that a softnic has changed on purpose
 	mtu     int
 	start   int // index of the first request that is fed
 
@@ -27,25 +29,24 @@ type talk struct {
 	top    int64             // the last that is near one
 	behind []int64           // of each request from start on: the least PSN that was sent from it on
 
-	qp      *device.QP
-	first   bth.PSN             // that softnic's NIC expects
-	expect  int64               // the next PSN that softnic's NIC expects
-	msn     uint32              // messages that it has completed
-	done    []progress          // what it has executed
-	recvs   int                 // receives that are posted and not taken
-	write   place               // where the WRITE goes on
-	ours    []*answer           // what it has answered
-	byPSN   map[int64][]*answer // those that no recorded answer was compared with
-	usedOf  map[int64][]*answer // the last of the others
-	twofold map[int64]bool      // a softnic has sent an answer twice or later, it seems
-	left    int                 // requests and answers that are still to come
-	pairs   []pair
-	cur     *seen  // being fed
-	hi      int64  // highest PSN that the recorded NIC has acknowledged
-	rnr     int64  // PSN of the last recorded RNR NAK, if it is the last answer; -1
-	delta   uint32 // how much more the recorded NIC has counted, by the last answer
-	synced  bool   // an answer was the same
-	lost    *seen  // nothing can be told from this request on; nil: all can
+	qp     *device.QP
+	first  bth.PSN             // that softnic's NIC expects
+	expect int64               // the next PSN that softnic's NIC expects
+	msn    uint32              // messages that it has completed
+	done   []progress          // what it has executed
+	write  place               // where the WRITE goes on
+	ours   []*answer           // what it has answered
+	byPSN  map[int64][]*answer // those that no recorded answer was compared with
+	usedOf map[int64][]*answer // the last of the others
+	onHold map[int64][]*seen   // recorded answers that a softnic held back on purpose
+	left   int                 // requests and answers that are still to come
+	pairs  []pair
+	cur    *seen  // being fed
+	hi     int64  // highest PSN that the recorded NIC has acknowledged
+	rnr    int64  // PSN of the last recorded RNR NAK, if it is the last answer; -1
+	delta  uint32 // how much more the recorded NIC has counted, by the last answer
+	synced bool   // an answer was the same
+	lost   *seen  // nothing can be told from this request on; nil: all can
 }
 
 // progress is the MSN after the PSNs up to pos.
@@ -63,15 +64,19 @@ type place struct {
 }
 
 func newTalk(r *recording, f *flow, o Options) *talk {
-	t := &talk{f: f, o: &o, last: r.last, hi: -1, rnr: -1, sent: map[int64][]*seen{}, ends: map[int64]int{}, byPSN: map[int64][]*answer{}, usedOf: map[int64][]*answer{}, twofold: map[int64]bool{}, twice: 1 << 62}
+	t := &talk{f: f, o: &o, last: r.last, hi: -1, rnr: -1, sent: map[int64][]*seen{}, ends: map[int64]int{}, byPSN: map[int64][]*answer{}, usedOf: map[int64][]*answer{}, onHold: map[int64][]*seen{}, twice: 1 << 62}
 	k := f.key
-	t.c = &Conversation{Service: k.service.String(), Requester: k.src, Responder: k.dst, QPN: k.qpn, Requests: len(f.requests)}
+	t.c = &Conversation{
+		Service: k.service.String(), Requester: trace.End{Addr: k.src}, Responder: trace.End{Addr: k.dst, QPN: &k.qpn}, Requests: len(f.requests),
+		Notes: []string{}, Findings: []Finding{},
+	}
 	if f.peer != nil {
 		t.answers, t.whole = f.peer.answers, f.peer.atSource
-		t.c.Peer = f.peer.key.qpn
+		t.changed = f.peer.changed || r.spoilt
+		t.c.Requester.QPN = &f.peer.key.qpn
 	}
 	t.c.Answers = len(t.answers)
-	if k.service == bth.RC {
+	if k.reliable() {
 		switch {
 		case f.peer != nil && len(t.answers) > 0:
 		case f.ambiguous:
@@ -115,6 +120,14 @@ func newTalk(r *recording, f *flow, o Options) *talk {
 	return t
 }
 
+// peer is the requester's queue pair, 0 if it is not known.
+func (t *talk) peer() uint32 {
+	if t.c.Requester.QPN == nil {
+		return 0
+	}
+	return *t.c.Requester.QPN
+}
+
 // earlier returns the request that the responder expected first, if it is not the first in the capture: that was lost, and comes later. What had
 // arrived before the capture begins is not meant: then the responder takes the first one at once.
 func (t *talk) earlier() (least *seen) {
@@ -155,7 +168,7 @@ func (t *talk) setMTU() {
 	if t.mtu == 0 {
 		t.mtu = 4096
 		if slices.ContainsFunc(t.f.requests, func(q *seen) bool { _, _, n, _ := names(q); return q.has(bth.Read) && n > 256 }) {
-			t.note("path MTU 4096: no packet tells it (--mtu)")
+			t.note("path MTU 4096: no packet tells it (--path-mtu)")
 		}
 	}
 	t.c.MTU = t.mtu
@@ -258,7 +271,7 @@ func (t *talk) gap(requests, tx []*seen, nak *seen) {
 // mark marks the last transmission before an answer that refuses it.
 func mark(tx []*seen, a *seen, s bth.Syndrome) *seen {
 	for i := len(tx) - 1; i >= 0; i-- {
-		if q := tx[i]; q.at < a.at && !q.lost && q.refused == 0 && !q.taken {
+		if q := tx[i]; q.at < a.at && !q.lost && q.refused == 0 && !q.taken() {
 			q.refused = s
 			return q
 		}

@@ -3,10 +3,13 @@ package replay
 import (
 	"bytes"
 	"encoding/binary"
+	"strings"
 	"testing"
+
+	"github.com/softnic/softnic/trace"
 )
 
-// pcap makes a capture of a link type, each packet behind the header given. gopacket's writer and reader are not taken for it: the
+// pcap makes a capture of a link type, each packet behind the header given. The
 // format is 24 bytes, and 16 for each packet.
 func pcap(link uint32, magic uint32, l list, head func(i int) []byte) []byte {
 	le := binary.LittleEndian
@@ -20,9 +23,9 @@ func pcap(link uint32, magic uint32, l list, head func(i int) []byte) []byte {
 		h := head(i)
 		b = le.AppendUint32(b, uint32(p.Time/1e9))
 		b = le.AppendUint32(b, uint32(p.Time%1e9/1e3))
-		b = le.AppendUint32(b, uint32(len(h)+len(p.Data)))
-		b = le.AppendUint32(b, uint32(len(h)+len(p.Data)))
-		b = append(append(b, h...), p.Data...)
+		b = le.AppendUint32(b, uint32(len(h)+len(p.IP)))
+		b = le.AppendUint32(b, uint32(len(h)+len(p.IP)))
+		b = append(append(b, h...), p.IP...)
 	}
 	return b
 }
@@ -50,32 +53,28 @@ func TestLinkTypes(t *testing.T) {
 		{"SLL2", 276, twice, func(i int) []byte { return append([]byte{8, 0, 0, 0, 0, 0, 0, byte(i % 2)}, make([]byte, 12)...) }, 11},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			src, err := NewSource(bytes.NewReader(pcap(c.link, micros, c.l, c.head)))
-			if err != nil {
-				t.Fatal(err)
-			}
-			r, err := Run(src, Options{})
+			r, err := Run(trace.Input{Name: c.name, R: bytes.NewReader(pcap(c.link, micros, c.l, c.head))}, Options{})
 			if err != nil {
 				t.Fatal(err)
 			}
 			same(t, r, c.same)
 		})
 	}
-	// Cut off in the middle of a packet: an error, with the packet before it.
-	b := pcap(101, micros, everything1().l, func(int) []byte { return nil })
-	src, err := NewSource(bytes.NewReader(b[:len(b)-1]))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := Run(src, Options{}); err == nil {
-		t.Error("a capture that is cut off is taken")
-	}
-}
-
-func TestIsCapture(t *testing.T) {
-	for b, want := range map[string]bool{"\xd4\xc3\xb2\xa1": true, "\xa1\xb2\x3c\x4d....": true, "\x0a\x0d\x0d\x0a": true, "\x0a\x0d\x0d": false, "": false, "# Case 9": false, "\n\nnic": false} {
-		if IsCapture([]byte(b)) != want {
-			t.Errorf("%q", b)
+	// Longer than memory: what fits is replayed. The first of the bounds alone counts packets.
+	defer func(n, b int) { mostFrames, mostBytes = n, b }(mostFrames, mostBytes)
+	long := pcap(101, micros, everything1().l, func(int) []byte { return nil })
+	for _, bounds := range [][2]int{{2, 1 << 30}, {100, 150}} {
+		mostFrames, mostBytes = bounds[0], bounds[1]
+		r, err := Run(trace.Input{Name: "x.pcap", R: bytes.NewReader(long)}, Options{})
+		if err == nil || !strings.HasPrefix(err.Error(), "x.pcap: the capture is too long") || r == nil || r.Packets.RoCE != 2 || r.Conversations[0].Same != 1 {
+			t.Errorf("%v: %v, %+v", bounds, err, r)
 		}
+	}
+	mostFrames, mostBytes = 1<<20, 1<<30
+	// Cut off in the middle of a packet: an error, and what was before it.
+	b := pcap(101, micros, everything1().l, func(int) []byte { return nil })
+	r, err := Run(trace.Input{Name: "x.pcap", R: bytes.NewReader(b[:len(b)-1])}, Options{})
+	if err == nil || !strings.HasPrefix(err.Error(), "x.pcap: at byte ") || r == nil || r.Conversations[0].Same != 10 {
+		t.Errorf("%v, %+v", err, r)
 	}
 }

@@ -18,8 +18,8 @@ func (t *talk) finish() {
 	}
 	last := int64(0) // when the last thing before an answer was seen
 	for _, a := range t.ours {
-		if last = max(last, a.to.Time); a.rec != nil {
-			last = max(last, a.rec.Time)
+		if last = max(last, a.to.time); a.rec != nil {
+			last = max(last, a.rec.time)
 		}
 		if !a.used {
 			t.missing(a, last)
@@ -56,7 +56,7 @@ func (p *pair) msn() uint32 {
 
 // judge gives the verdict on a recorded answer.
 func (t *talk) judge(p pair, delta uint32) {
-	f := Finding{Packet: p.rec.Number, PSN: uint32(p.rec.psn), Verdict: Different}
+	f := Finding{Packet: p.rec.number, PSN: uint32(p.rec.psn), Verdict: Different}
 	_, msn, hasAETH := p.rec.aeth()
 	if hasAETH && p.msnKnown() && msn != (p.msn()+delta)&0xFFFFFF && !t.counted(p, msn-delta) {
 		f.Verdict, f.Why = t.differs(p.rec.pos)
@@ -120,7 +120,7 @@ func (t *talk) counted(p pair, msn uint32) bool {
 	}
 	least, most := t.msnAt(p.now.pos), p.msn()
 	l := t.f.requests[t.start:]
-	for i := sort.Search(len(l), func(i int) bool { return l[i].at > p.now.to.at }); i < len(l) && l[i].Time-p.now.to.Time < moment; i++ {
+	for i := sort.Search(len(l), func(i int) bool { return l[i].at > p.now.to.at }); i < len(l) && l[i].time-p.now.to.time < moment; i++ {
 		if l[i].has(bth.End) {
 			most++
 		}
@@ -145,7 +145,7 @@ func memory(x, y *wire.Spec, field string) (rec, now string) {
 
 // missing judges an answer of softnic's NIC that the capture does not have.
 func (t *talk) missing(a *answer, last int64) {
-	f := Finding{Packet: a.to.Number, PSN: uint32(a.psn), Recorded: "nothing", Now: describe(&a.v)}
+	f := Finding{Packet: a.to.number, PSN: uint32(a.psn), Recorded: "nothing", Now: describe(&a.v)}
 	h := bth.AETH(a.v.Header(bth.HAETH))
 	nak := h != nil && !h.Syndrome().IsAck()
 	plain := a.op.Operation() == bth.Acknowledge
@@ -158,15 +158,15 @@ func (t *talk) missing(a *answer, last int64) {
 	case nak && h.Syndrome() == bth.NakSequence && !t.fed(a.pos, a.to.at):
 		f.Verdict, f.Why = Unknown, "a request before it is not in the capture"
 	case plain && !nak && next != nil:
-		f.Verdict, f.Why = Declared, fmt.Sprintf("packet %d acknowledges it too", next.Number)
+		f.Verdict, f.Why = Declared, fmt.Sprintf("packet %d acknowledges it too", next.number)
 	case last >= t.last:
 		f.Verdict, f.Why = Unknown, "the capture ends before it"
-	case t.o.Lossy:
+	case t.o.lossy:
 		f.Verdict, f.Why = Unknown, "the capture may have lost it"
 	case !t.whole && t.resent(a):
 		f.Verdict, f.Why = Unknown, "it may have been lost: the request came again"
-	case t.twofold[a.pos]:
-		f.Verdict, f.Why = Unknown, "which of its answers a softnic sent twice, or later, is not in the capture"
+	case t.changed:
+		f.Verdict, f.Why = Unknown, "a softnic has changed answers on purpose, perhaps this one"
 	case t.together(a):
 		f.Verdict, f.Why = Declared, "a request and its duplicate that arrive together may be answered once"
 	default:
@@ -198,14 +198,14 @@ func (t *talk) resent(a *answer) bool {
 // together reports whether the request of an answer came twice at about the same time, so that one answer may be for both.
 func (t *talk) together(a *answer) bool {
 	return slices.ContainsFunc(t.f.requests[t.start:], func(q *seen) bool {
-		d := q.Time - a.to.Time
+		d := q.time - a.to.time
 		return q != a.to && -moment < d && d < moment && a.pos >= q.pos && a.pos < q.pos+int64(q.n)
 	})
 }
 
 // describe writes an answer in few words.
 func describe(v *wire.View) string {
-	s := strings.TrimPrefix(v.BTH().Opcode().String(), "RC_") + " " + v.BTH().PSN().String()
+	s := strings.TrimPrefix(strings.TrimPrefix(v.BTH().Opcode().String(), "X"), "RC_") + " " + v.BTH().PSN().String()
 	if h := bth.AETH(v.Header(bth.HAETH)); h != nil {
 		s += fmt.Sprintf(" %v MSN %d", h.Syndrome(), h.MSN())
 	}

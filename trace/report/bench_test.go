@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"testing"
 
+	"github.com/softnic/softnic/trace"
 	"github.com/softnic/softnic/wire"
 	"github.com/softnic/softnic/wire/bth"
 )
@@ -98,7 +99,7 @@ func BenchmarkAnalyze(b *testing.B) {
 				if _, err := f.Seek(0, io.SeekStart); err != nil {
 					b.Fatal(err)
 				}
-				r, err := Analyze([]Input{{path, f}}, Options{})
+				r, err := Analyze([]trace.Input{{Name: path, R: f}}, Options{})
 				if err != nil || r.Broken != 0 || r.Packets.RoCE != uint64(n) || len(r.Conversations) != 8 {
 					b.Fatal(err, r)
 				}

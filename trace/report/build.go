@@ -4,9 +4,9 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
+	"github.com/softnic/softnic/trace"
 	"github.com/softnic/softnic/trace/rules"
 	"github.com/softnic/softnic/wire"
 	"github.com/softnic/softnic/wire/bth"
@@ -17,17 +17,18 @@ var nakNames = [...]string{"sequence", "invalid-request", "remote-access", "remo
 
 // report puts together what is known.
 func (a *analysis) report() *Report {
+	n := &a.in.Counts
+	a.p.Total, a.p.RoCE, a.p.RoCEv1, a.p.Fragments, a.p.Other, a.p.UnknownLink = n.Total, n.RoCE, n.RoCEv1, n.Fragments, n.Other, n.UnknownLink
 	r := &Report{Packets: a.p, OutOfTable: a.outside, Files: []File{}, Conversations: []Conversation{}, Rules: []Verdict{}, trustCut: a.o.Rules.TrustCut}
 	r.Span = Span{at(a.first), at(a.last), a.last - a.first}
-	for _, f := range a.files {
-		x := File{Name: f.name, Format: f.r.Format(), Interfaces: []Interface{}}
-		r.Capture.Lost += f.r.Lost()
-		for _, i := range f.r.Interfaces() {
+	for _, f := range a.in.Files() {
+		x := File{Name: f.Name, Format: f.Format(), Interfaces: []Interface{}}
+		for _, i := range f.Interfaces() {
 			x.Interfaces = append(x.Interfaces, Interface{i.Name, i.Description, i.Link.String(), i.Packets, i.Received, i.Dropped})
-			r.Capture.Lost += i.Dropped
 		}
 		r.Files = append(r.Files, x)
 	}
+	r.Capture.Lost = a.in.Lost()
 	judge := a.completeness(&r.Capture)
 	for _, f := range judge.Findings() {
 		v := Verdict{Rule: f.Rule.String(), Verdict: "kept", Kept: f.Kept, Broken: f.Broken, Unknown: f.Unknown, Why: []Reason{}, Violations: []Violation{}}
@@ -69,13 +70,13 @@ func (a *analysis) completeness(c *Capture) *rules.Checker {
 		c.Why = "it does not tell where packets were seen, and whether all are there"
 		return a.main
 	}
-	for _, f := range a.files {
-		for k, i := range f.r.Interfaces() {
+	for _, f := range a.in.Files() {
+		for k, i := range f.Interfaces() {
 			name := i.Name
-			if len(a.files) > 1 {
-				name = f.name + ": " + name
+			if len(a.in.Files()) > 1 {
+				name = f.Name + ": " + name
 			}
-			ours := placeOf(&f.r.Interfaces()[k]) != elsewhere
+			ours := f.Interfaces()[k].Speaks()
 			switch {
 			case !i.Told:
 				c.Why = fmt.Sprintf("interface %s does not say at its end whether all packets are there", name)
@@ -89,12 +90,10 @@ func (a *analysis) completeness(c *Capture) *rules.Checker {
 			return a.careful
 		}
 	}
-	for _, f := range a.files {
-		for _, n := range f.nics {
-			if n.live && n.left {
-				c.Why = fmt.Sprintf("the first packets of %s were lost on purpose, before it was known that all of its packets are there", strings.TrimSuffix(n.name, "/"))
-				return a.careful
-			}
+	for _, f := range a.in.Files() {
+		if len(f.Late) > 0 {
+			c.Why = fmt.Sprintf("the first packets of %s were lost on purpose, before it was known that all of its packets are there", f.Late[0])
+			return a.careful
 		}
 	}
 	if c.Lost > 0 {
@@ -184,13 +183,13 @@ func (a *analysis) notify(x *row) bool {
 
 // wanted reports whether a conversation is to be in the tables.
 func (a *analysis) wanted(c *Conversation) bool {
-	is := func(e End) bool { return a.o.QPN == nil || e.QPN != nil && *e.QPN == *a.o.QPN }
+	is := func(e trace.End) bool { return a.o.QPN == nil || e.QPN != nil && *e.QPN == *a.o.QPN }
 	return (is(c.A) || is(c.B)) && (!a.o.Peer.IsValid() || c.A.Addr == a.o.Peer || c.B.Addr == a.o.Peer)
 }
 
 func conversation(ab, ba *row) Conversation {
 	k := ab.key
-	c := Conversation{A: End{Addr: k.src}, B: End{k.dst, &k.qpn}, Service: k.service.String(), MTU: ab.mtu, First: at(ab.first), Last: at(ab.last)}
+	c := Conversation{A: trace.End{Addr: k.src}, B: trace.End{Addr: k.dst, QPN: &k.qpn}, Service: k.service.String(), MTU: ab.mtu, First: at(ab.first), Last: at(ab.last)}
 	if ab.sourceOK {
 		c.A.QPN = &ab.source
 	}

@@ -1,11 +1,11 @@
 // Package report tells what a capture of RoCE traffic shows: the file, the conversations of queue pairs, and the
 // verdict on every rule of package trace/rules. softnic trace calls it.
 //
-//	r, err := report.Analyze([]report.Input{{Name: "x.pcap", R: file}}, report.Options{})
+//	r, err := report.Analyze([]trace.Input{{Name: "x.pcap", R: file}}, report.Options{})
 //	r.Text(os.Stdout)              // for people
 //	json.NewEncoder(w).Encode(r)   // stable names: docs/trace.md
 //
-// The packets go through a window that puts them into the order of time (package trace), then to the checker, and
+// The packets come in the order of time (trace.Stream), go to the checker, and
 // by what the checker took them for into the tables: a frame that was seen twice counts once, a retransmission
 // has the cause that the verdicts go by.
 //

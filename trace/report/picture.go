@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/softnic/softnic/trace"
 	"github.com/softnic/softnic/trace/rules"
 	"github.com/softnic/softnic/wire"
 	"github.com/softnic/softnic/wire/bth"
@@ -21,7 +22,7 @@ type Picture struct {
 
 // Panel is the requests that one end sends, and what answers them.
 type Panel struct {
-	From, To End
+	From, To trace.End
 	First    uint32 // PSN of the first request, or answer, which dots are relative to
 	Dots     []Dot
 }
@@ -95,7 +96,7 @@ func (r *Report) Picture() *Picture { return r.picture }
 func picture(start time.Time, c *Conversation, ab, ba *row) *Picture {
 	p := &Picture{Conversation: c, Start: start}
 	for _, x := range []struct {
-		from, to        End
+		from, to        trace.End
 		requests, reply *row
 	}{{c.A, c.B, ab, ba}, {c.B, c.A, ba, ab}} {
 		n := Panel{From: x.from, To: x.to}

@@ -3,6 +3,8 @@ package report
 import (
 	"net/netip"
 	"time"
+
+	"github.com/softnic/softnic/trace"
 )
 
 // Report is what a capture tells. The JSON names are stable; docs/trace.md explains them.
@@ -70,16 +72,10 @@ type Capture struct {
 	Lost     uint64 `json:"lost"` // packets, as the files say
 }
 
-// End is one end of a conversation.
-type End struct {
-	Addr netip.Addr `json:"addr"`
-	QPN  *uint32    `json:"qpn"` // null: cannot be told
-}
-
 // Conversation is what two queue pairs say to each other, or what goes to one of which the other cannot be told.
 type Conversation struct {
-	A       End        `json:"a"`
-	B       End        `json:"b"`
+	A       trace.End  `json:"a"`
+	B       trace.End  `json:"b"`
 	Service string     `json:"service"`
 	MTU     int        `json:"path_mtu,omitempty"` // bytes; 0: not seen
 	First   time.Time  `json:"first"`

@@ -46,45 +46,6 @@ func TestLatencies(t *testing.T) {
 	}
 }
 
-// What softnic says of a packet in the interface, flags and comment is what package link/capture documents.
-func TestOrigin(t *testing.T) {
-	for _, c := range []struct {
-		at      place
-		flags   uint32
-		comment string
-		want    origin
-	}{
-		{atTx, 2, "", origin{dir: rules.Tx}},
-		{atRx, 1, "", origin{dir: rules.Rx}},
-		{atTx, 2, "retransmission 3 (retry-nak)", origin{dir: rules.Tx, round: 3, cause: rules.AfterNAK}},
-		{atTx, 2, "retransmission 1 (retry-timeout)", origin{dir: rules.Tx, round: 1, cause: rules.OnItsOwn}},
-		{atTx, 2, "tx duplicate p=1%; retransmission 12 (retry-implied-nak)", origin{dir: rules.Tx, fate: rules.Copied, round: 12, cause: rules.ImpliedNAK}},
-		{atTx, 2, "replay", origin{dir: rules.Tx}},
-		{atRx, 1, "rx duplicate p=2%", origin{dir: rules.Rx, fate: rules.Copied}},
-		{atRx, 1, "rx delay=40us", origin{dir: rules.Rx}},
-		{atDropped, 1, "out-of-sequence", origin{dir: rules.Rx, fate: rules.Dropped, fault: wire.OutOfSequence}},
-		{atDropped, 1, "icrc: more words", origin{dir: rules.Rx, fate: rules.Dropped, fault: wire.ICRC}},
-		{atDropped, 2, "no-address; retransmission 2 (retry-rnr)", origin{dir: rules.Tx, fate: rules.Dropped, fault: wire.NoAddress, round: 2, cause: rules.AfterRNR}},
-		{atDropped, 1, "what is not known", origin{dir: rules.Rx, fate: rules.Dropped, fault: wire.Ignored}},
-		{atImpaired, 1, "impaired: rx drop=1%", origin{dir: rules.Rx, fate: rules.Lost, fault: wire.Impaired}},
-		{atImpaired, 2, "impaired: tx reorder; retransmission 1 (retry-nak)", origin{dir: rules.Tx, fate: rules.Held, fault: wire.Impaired, round: 1, cause: rules.AfterNAK}},
-		{atTx, 2, "retransmission many (of them)", origin{dir: rules.Tx}},
-		{atTx, 2, "retransmission 99999999999999999999 (retry-nak)", origin{dir: rules.Tx, cause: rules.AfterNAK}},
-	} {
-		if got := originOf(c.at, c.flags, []byte(c.comment)); got != c.want {
-			t.Errorf("%d %d %q: %+v, want %+v", c.at, c.flags, c.comment, got, c.want)
-		}
-	}
-	for name, want := range map[string]place{"tx": atTx, "b/rx": atRx, "a/b/dropped": atDropped, "impaired": atImpaired, "eth0": elsewhere, "tx2": elsewhere} {
-		if got := placeOf(&trace.Interface{Name: name, App: "softnic"}); got != want {
-			t.Errorf("%s: %d", name, got)
-		}
-		if placeOf(&trace.Interface{Name: name, App: "dumpcap"}) != elsewhere {
-			t.Errorf("%s of another program", name)
-		}
-	}
-}
-
 // rawFile is a file of raw IP, a microsecond between two packets.
 func rawFile(packets ...[]byte) []byte {
 	le := binary.LittleEndian
@@ -111,7 +72,7 @@ func packet(src, dst netip.Addr, op bth.Opcode, qp uint32, psn int, edit ...func
 
 func analyze(t *testing.T, o Options, packets ...[]byte) *Report {
 	t.Helper()
-	r, err := Analyze([]Input{{"x", bytes.NewReader(rawFile(packets...))}}, o)
+	r, err := Analyze([]trace.Input{{Name: "x", R: bytes.NewReader(rawFile(packets...))}}, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -169,7 +130,7 @@ func TestSorted(t *testing.T) {
 	size := (len(file) - 24) / 6
 	at := func(i int) []byte { return file[24+i*size : 24+(i+1)*size] }
 	swapped := slices.Concat(file[:24], at(0), at(2), at(1), at(3), at(5), at(4))
-	r, err := Analyze([]Input{{"x", bytes.NewReader(swapped)}}, Options{Rules: rules.Options{Capture: rules.Complete}})
+	r, err := Analyze([]trace.Input{{Name: "x", R: bytes.NewReader(swapped)}}, Options{Rules: rules.Options{Capture: rules.Complete}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -202,7 +163,7 @@ func TestTwiceOnAny(t *testing.T) {
 		if name == "v2" {
 			file[21] = 1 // 276
 		}
-		r, err := Analyze([]Input{{"x", bytes.NewReader(file)}}, Options{})
+		r, err := Analyze([]trace.Input{{Name: "x", R: bytes.NewReader(file)}}, Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -262,8 +223,8 @@ func FuzzAnalyze(f *testing.F) {
 		if host {
 			o.Hosts = []netip.Addr{from}
 		}
-		r, err := Analyze([]Input{{"x", bytes.NewReader(file)}}, o)
-		var e *FileError
+		r, err := Analyze([]trace.Input{{Name: "x", R: bytes.NewReader(file)}}, o)
+		var e *trace.FileError
 		if err != nil && (!errors.As(err, &e) || strings.Contains(err.Error(), "\n")) {
 			t.Fatal(err)
 		}

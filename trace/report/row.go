@@ -76,9 +76,9 @@ func (r *row) firstSight(p *rules.Packet, seed maphash.Seed, ib []byte) bool {
 	switch p.Dir {
 	case rules.Tx:
 		r.hasTx = true
-		return p.Fate != rules.Copied && p.Fate != rules.Dropped && p.Fate != rules.Forged
+		return p.Fate != rules.Copied && p.Fate != rules.Released && p.Fate != rules.Dropped && p.Fate != rules.Forged
 	case rules.Rx:
-		return !r.hasTx && p.Fate != rules.Forged
+		return !r.hasTx && p.Fate != rules.Forged && p.Fate != rules.Released
 	}
 	h := maphash.Bytes(seed, ib)
 	for i := range r.recent {
@@ -103,8 +103,10 @@ func (r *row) add(p *rules.Packet, s *rules.Seen, cause rules.Cause, sent, arriv
 		r.held++
 	case rules.Dropped:
 		r.dropped[p.Fault]++
-	case rules.Forged:
-		r.forged++
+	case rules.Forged, rules.Copied, rules.Released:
+		if p.Fate == rules.Forged {
+			r.forged++
+		}
 		if p.Fault != wire.OK {
 			r.dropped[p.Fault]++
 		}

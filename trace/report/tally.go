@@ -11,7 +11,7 @@ import (
 const maxRows = 16384
 
 // tally counts a packet in the tables.
-func (a *analysis) tally(h *trace.Held, p *rules.Packet, s *rules.Seen, cause rules.Cause) {
+func (a *analysis) tally(h *trace.Sighting, p *rules.Packet, s *rules.Seen, cause rules.Cause) {
 	v := p.View
 	if h.BadIP {
 		a.p.BadIPSum++

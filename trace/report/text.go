@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/softnic/softnic/trace"
 )
 
 // textRows bounds the conversations that the text has; JSON has all.
@@ -121,14 +123,6 @@ func short(ns int64) string {
 	return d.Round(unit).String()
 }
 
-// String is "10.0.0.1 QP 0x11".
-func (e End) String() string {
-	if e.QPN == nil {
-		return e.Addr.String() + " QP ?"
-	}
-	return fmt.Sprintf("%v QP 0x%x", e.Addr, *e.QPN)
-}
-
 func (c *Conversation) text(p *printer) {
 	p.line("")
 	s := fmt.Sprintf("%s  %v <> %v", c.Service, c.A, c.B)
@@ -138,7 +132,7 @@ func (c *Conversation) text(p *printer) {
 	p.line("%s  %s", s, span(int64(c.Last.Sub(c.First))))
 	for _, x := range []struct {
 		d        *Direction
-		from, to End
+		from, to trace.End
 	}{{c.AB, c.A, c.B}, {c.BA, c.B, c.A}} {
 		if x.d != nil {
 			p.line("  %v > %v", x.from.Addr, x.to.Addr)

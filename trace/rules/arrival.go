@@ -24,11 +24,7 @@ func (c *Checker) arrival(f *flow) {
 	h, v := &f.req, c.p.View
 	psn := v.BTH().PSN()
 	s := h.record(psn)
-	if !f.hasRx {
-		return
-	}
-	if s == nil { // of long ago, or one that nobody has sent
-		h.strange = h.strange || !psn.Before(h.max)
+	if s == nil || !f.hasRx {
 		return
 	}
 	s.got++

@@ -20,7 +20,7 @@ import (
 // A and B are the hosts, with the queue pairs 0xA and 0xB; C and D are a second pair of queue
 // pairs on the same hosts, E and F one on A and another address of B, G and H one on another host than
 // A, and B. READS is so many READs, each answered. TIME is that since the line before, 10us if not given. Path MTU
-// is 256. Words: ar, bad (ICRC), held, lost, copied, forged, dropped=FAULT, ce; keys: va, rlen, key
+// is 256. Words: ar, bad (ICRC), held, released, lost, copied, forged, dropped=FAULT, ce; keys: va, rlen, key
 // (RETH), round, syn (ack, nak, rnr, or hex), msn, fill (payload byte), value, add.
 type script struct {
 	t      testing.TB
@@ -132,6 +132,8 @@ func (s *script) add(c *Checker, line string) {
 			p.Fate, p.Fault = Lost, wire.Impaired
 		case "copied":
 			p.Fate = Copied
+		case "released":
+			p.Fate = Released
 		case "forged": // at the place where it is seen first
 			p.Fate = Forged
 		case "dropped":
@@ -203,7 +205,7 @@ func (s *script) add(c *Checker, line string) {
 	if tx && p.Fate != Dropped {
 		give(Tx, 0, 0)
 	}
-	if tx && p.Fate == Forged {
+	if tx && (p.Fate == Forged || p.Fate == Released) {
 		p.Fate = Passed // whoever gets it cannot tell
 	}
 	if rx && (!tx || p.Fate == Passed || p.Fate == Dropped) {

@@ -5,31 +5,35 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/softnic/softnic/trace"
 	"github.com/softnic/softnic/wire"
 	"github.com/softnic/softnic/wire/bth"
 )
 
-// Direction says where a packet was seen.
-type Direction uint8
-
-// The directions.
-const (
-	Unknown Direction = iota // somewhere between sender and receiver
-	Tx                       // at its sender, as it left or would have left
-	Rx                       // at its receiver, as it came in
+// What captures tell, in the words of package trace.
+type (
+	Direction    = trace.Direction
+	Fate         = trace.Fate
+	Completeness = trace.Completeness
 )
 
-// Fate says what the capture knows of what became of a packet.
-type Fate uint8
-
-// The fates.
+// The values of these; see package trace.
 const (
-	Passed  Fate = iota // nothing special
-	Dropped             // the receiver did not accept it, Packet.Fault says why
-	Lost                // dropped on purpose, by impairment, where it was seen
-	Held                // held back on purpose: it is in the capture again when it goes on, with the same Round
-	Copied              // made on purpose: a copy of a packet that has passed
-	Forged              // made or changed on purpose: its sender has not sent it, its receiver gets it. Of a changed one what was sent is there too, Lost
+	Unknown = trace.Unknown
+	Tx      = trace.Tx
+	Rx      = trace.Rx
+
+	Passed   = trace.Passed
+	Dropped  = trace.Dropped
+	Lost     = trace.Lost
+	Held     = trace.Held
+	Copied   = trace.Copied
+	Released = trace.Released
+	Forged   = trace.Forged
+
+	Auto       = trace.Auto // here: complete for packets that have a direction
+	Complete   = trace.Complete
+	Incomplete = trace.Incomplete
 )
 
 // Packet is one packet of a capture.
@@ -44,17 +48,6 @@ type Packet struct {
 	Round  int        // Tx: how often the request was sent before, if its sender tells
 	View   *wire.View // valid during the call only
 }
-
-// Completeness says whether a packet that is not in the capture did not pass the place
-// where it was made.
-type Completeness uint8
-
-// Completeness of a capture.
-const (
-	Auto       Completeness = iota // complete for packets that have a direction
-	Complete                       // it lost nothing
-	Incomplete                     // it may have lost packets
-)
 
 // Attr is what was agreed for the requests of one end of a connection. Zero is unknown.
 type Attr struct {
@@ -238,6 +231,7 @@ func (c *Checker) forged(service bth.Service) {
 	}
 	c.marked(p)
 	f := c.flow(keyOf(v))
+	f.loose = true
 	c.fingerprint(f, p)
 	arrived := p.Fault == wire.OK || reached(p.Fault)
 	if p.Dir == Tx {
@@ -247,13 +241,8 @@ func (c *Checker) forged(service bth.Service) {
 	switch {
 	case v.Info.Has(bth.Response):
 		c.response(f, false, arrived)
-	default:
-		if psn := v.BTH().PSN(); !psn.Before(f.req.max) {
-			f.req.strange = true
-		}
-		if arrived && service != bth.UC {
-			c.arrival(f)
-		}
+	case arrived && service != bth.UC:
+		c.arrival(f)
 	}
 }
 
@@ -276,13 +265,17 @@ func keyOf(v *wire.View) flowKey {
 // it, both (between the two, as long as there is nothing better), or nothing new.
 func (c *Checker) sighting(f *flow, p *Packet) (sent, arrived bool) {
 	c.fingerprint(f, p)
+	if p.Fate == Held || p.Fate == Copied || p.Fate == Released {
+		f.loose = true
+	}
+	old := p.Fate == Copied || p.Fate == Released
 	switch p.Dir {
 	case Tx:
 		if !f.hasTx {
 			c.captured(f.key.src)
 			f.hasTx = true
 		}
-		again := p.Fate == Copied || p.Fate != Held && f.wasHeld(&f.heldTx)
+		again := old || p.Fate != Held && f.wasHeld(&f.heldTx)
 		if p.Fate == Held {
 			f.hold(&f.heldTx)
 		}
@@ -293,11 +286,11 @@ func (c *Checker) sighting(f *flow, p *Packet) (sent, arrived bool) {
 			c.captured(f.key.dst)
 			f.hasRx = true
 		}
-		again := p.Fate == Copied || p.Fate != Held && f.wasHeld(&f.heldRx)
+		again := old || p.Fate != Held && f.wasHeld(&f.heldRx)
 		if p.Fate == Held {
 			f.hold(&f.heldRx)
 		}
-		return !again && !f.hasTx, p.Fate == Passed || p.Fate == Copied || p.Fate == Dropped && reached(p.Fault)
+		return !again && !f.hasTx, p.Fate == Passed || p.judged() && (p.Fault == wire.OK || reached(p.Fault))
 	}
 	if f.seenTwice(p) {
 		return false, false

@@ -60,7 +60,7 @@ const (
 	whyForgotten
 	whyLostBefore
 	whyLostBehind
-	whyForged
+	whyPurpose
 	whyIncomplete
 	whyUnruly
 	whyMTU
@@ -88,7 +88,7 @@ var whyText = [whys]string{
 	whyStart:      "begun before the capture",
 	whyForgotten:  "too long ago, not remembered any more",
 	whyLostBefore: "packets are missing that may have been lost before the place of the capture",
-	whyForged:     "a request was changed on purpose to have another PSN",
+	whyPurpose:    "requests were held back, doubled or changed on purpose",
 	whyLostBehind: "answers may have been lost behind the place of the capture",
 	whyIncomplete: "the capture itself may have lost packets",
 	whyUnruly:     "the network may reorder or double packets",

@@ -29,6 +29,7 @@ type flow struct {
 
 	hasTx, hasRx bool // packets are seen at the sender, at the receiver
 	blind        bool // one packet could not be read
+	loose        bool // packets were held back, doubled or changed on purpose: what has arrived, and in which order, is not known
 	steps        uint64
 	mtu          int  // 0: unknown
 	attr         Attr // of the requests

@@ -45,7 +45,9 @@ func (c *Checker) wellFormed(p *Packet) bool {
 }
 
 // judged reports whether the fault is the verdict of the packet's receiver.
-func (p *Packet) judged() bool { return p.Fate == Dropped || p.Fate == Forged }
+func (p *Packet) judged() bool {
+	return p.Fate == Dropped || p.Fate == Forged || p.Fate == Copied || p.Fate == Released
+}
 
 func reserved(s bth.Syndrome) bool {
 	return !s.IsAck() && !s.IsRNR() && (!s.IsNak() || s > bth.NakInvalidRD)

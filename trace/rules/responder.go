@@ -75,6 +75,10 @@ func (c *Checker) answer(f *flow) bool {
 	q, a, v := f.peer, &f.answers, c.p.View
 	h := &q.req
 	psn, op := v.BTH().PSN(), v.BTH().Opcode().Operation()
+	if q.loose {
+		c.unknown(ResponseRange, whyPurpose)
+		return true
+	}
 	if !h.started || psn.Before(h.first) {
 		c.unknown(ResponseRange, whyStart)
 		return true
@@ -347,11 +351,6 @@ func (c *Checker) sequenceNak(f *flow, psn bth.PSN) bool {
 		return false
 	}
 	switch exact := c.exact(q); {
-	case h.strange:
-		h.strange = false
-		c.unknown(NakFirstMissing, whyForged)
-		c.keep(NakOncePerGap)
-		return true
 	case exact && h.arr.gap(psn):
 	case exact && h.arr.tied(psn, c.p.Time):
 		c.unknown(NakFirstMissing, whyOrder)

@@ -104,8 +104,6 @@ type half struct {
 
 	// What reached the responder (arrival.go).
 	arr arrived
-	// strange: a request with a PSN that nobody has sent yet has gone to the responder, changed on purpose.
-	strange bool
 
 	// What the requester knows (knowledge.go).
 	knows

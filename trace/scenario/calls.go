@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/softnic/softnic/device"
-	"github.com/softnic/softnic/transport"
 	"github.com/softnic/softnic/wire/bth"
 )
 
@@ -114,23 +114,27 @@ var states = map[string]device.State{
 	"SQD": device.StateSQD, "SQE": device.StateSQE, "ERR": device.StateErr,
 }
 
-// createQP reads create_qp NAME rc|uc|ud [NAME=VALUE…].
+// services are the types of queue pairs.
+var services = map[string]device.QPType{"rc": device.RC, "uc": device.UC, "ud": device.UD, "xrc_ini": device.XRCIni, "xrc_tgt": device.XRCTgt}
+
+// createQP reads create_qp NAME SERVICE [NAME=VALUE…].
 func (p *parser) createQP(l []string) (action, error) {
 	if len(l) < 2 {
-		return nil, fmt.Errorf("create_qp NAME rc|uc|ud")
+		return nil, fmt.Errorf("create_qp NAME rc|uc|ud|xrc_ini|xrc_tgt")
 	}
 	name, args, err := nameAndArgs(slices.Delete(slices.Clone(l), 1, 2))
 	if err != nil {
 		return nil, err
 	}
-	q := &qp{name: name, service: l[1], qpn: 0x11 + 0x100*uint32(len(p.qps)), dest: 0x22 + 0x100*uint32(len(p.qps)), rq: 0x200, sq: 0x100}
+	q := &qp{name: name, first: len(p.qps) == 0, qpn: 0x11 + 0x100*uint32(len(p.qps)), dest: 0x22 + 0x100*uint32(len(p.qps)), rq: 0x200, sq: 0x100}
 	var ok bool
-	if q.typ, ok = map[string]device.QPType{"rc": device.RC, "uc": device.UC, "ud": device.UD}[l[1]]; !ok {
-		return nil, fmt.Errorf("service %q: rc, uc or ud", l[1])
+	if q.typ, ok = services[l[1]]; !ok {
+		return nil, fmt.Errorf("service %q: rc, uc, ud, xrc_ini or xrc_tgt", l[1])
 	}
+	q.service, _, _ = strings.Cut(l[1], "_")
 	q.attr = device.QPAttr{
 		State: device.StateRTS, PathMTU: 1024, Timeout: 14, RetryCnt: 6, RNRRetry: 6, MinRNRTimer: 12,
-		MaxRdAtomic: 16, MaxDestRdAtomic: 16, Access: accesses["all"] &^ device.LocalWrite, QKey: 0x11111111,
+		MaxRdAtomic: 16, MaxDestRdAtomic: 16, Access: accesses["all"] &^ (device.LocalWrite | device.MWBind), QKey: 0x11111111,
 	}
 	state := device.StateRTS
 	for _, a := range args {
@@ -196,10 +200,7 @@ func (p *parser) modifyQP(l []string) (action, error) {
 		return nil, err
 	}
 	d := doModify{}
-	if d.qp, args, err = p.takeQP(args); err != nil {
-		return nil, err
-	}
-	if d.err, args, err = takeErrno(args); err != nil {
+	if d.qp, d.err, args, err = p.takeCall(args); err != nil {
 		return nil, err
 	}
 	var ok bool
@@ -208,155 +209,6 @@ func (p *parser) modifyQP(l []string) (action, error) {
 	}
 	if !ok {
 		return nil, fmt.Errorf("modify_qp state=RESET|INIT|RTR|RTS|SQD|ERR")
-	}
-	return d, nil
-}
-
-var errnos = map[string]device.Errno{
-	"EPERM": device.EPERM, "EIO": device.EIO, "EAGAIN": device.EAGAIN, "ENOMEM": device.ENOMEM, "EFAULT": device.EFAULT,
-	"EBUSY": device.EBUSY, "EINVAL": device.EINVAL, "ENOSPC": device.ENOSPC, "EOPNOTSUPP": device.EOPNOTSUPP,
-}
-
-// takeErrno takes err= out of args.
-func takeErrno(args []arg) (device.Errno, []arg, error) {
-	i := slices.IndexFunc(args, func(a arg) bool { return a.name == "err" })
-	if i < 0 {
-		return 0, args, nil
-	}
-	e, ok := errnos[args[i].value]
-	if !ok {
-		return 0, nil, fmt.Errorf("err=%s is no error of a verb", args[i].value)
-	}
-	return e, slices.Delete(slices.Clone(args), i, i+1), nil
-}
-
-var sendOps = map[string]device.WROp{
-	"SEND": device.OpSend, "SEND_IMM": device.OpSendImm, "SEND_INV": device.OpSendInv, "WRITE": device.OpWrite, "WRITE_IMM": device.OpWriteImm,
-	"READ": device.OpRead, "COMPARE_SWAP": device.OpCompareSwap, "FETCH_ADD": device.OpFetchAdd, "ATOMIC_WRITE": device.OpAtomicWrite, "FLUSH": device.OpFlush,
-}
-
-// postSend reads post_send ID OP [NAME=VALUE…].
-func (p *parser) postSend(l []string) (action, error) {
-	if len(l) < 2 {
-		return nil, fmt.Errorf("post_send ID OPERATION")
-	}
-	id, err := number(l[0], 64)
-	if err != nil {
-		return nil, err
-	}
-	args, err := splitArgs(l[2:])
-	if err != nil {
-		return nil, err
-	}
-	d := doPost{send: true, wr: device.SendWR{ID: id, Flags: device.Signaled, RemoteQKey: 1 << 31}}
-	if d.qp, args, err = p.takeQP(args); err != nil {
-		return nil, err
-	}
-	if d.err, args, err = takeErrno(args); err != nil {
-		return nil, err
-	}
-	d.wr.RemoteQPN = d.qp.dest
-	var ok bool
-	if d.wr.Op, ok = sendOps[l[1]]; !ok {
-		return nil, fmt.Errorf("no send operation %q: SEND, SEND_IMM, SEND_INV, WRITE, WRITE_IMM, READ, COMPARE_SWAP, FETCH_ADD, ATOMIC_WRITE, FLUSH", l[1])
-	}
-	for _, a := range args {
-		if err := p.sendArg(&d.wr, a); err != nil {
-			return nil, fmt.Errorf("%s: %w", a.name, err)
-		}
-	}
-	return d, nil
-}
-
-func (p *parser) sendArg(wr *device.SendWR, a arg) (err error) {
-	var v uint64
-	switch a.name {
-	case "sge":
-		var e device.SGE
-		e, err = p.sge(a.value)
-		wr.SGE = append(wr.SGE, e)
-	case "va":
-		wr.RemoteAddr, err = p.address(a.value)
-	case "rkey":
-		v, err = p.key(a.value)
-		wr.RKey = uint32(v)
-	case "imm":
-		v, err = number(a.value, 32)
-		wr.Imm = uint32(v)
-	case "inv":
-		v, err = p.key(a.value)
-		wr.Imm = uint32(v)
-	case "add", "compare":
-		wr.CompareAdd, err = number(a.value, 64)
-	case "swap":
-		wr.Swap, err = number(a.value, 64)
-	case "len":
-		v, err = number(a.value, 32)
-		wr.FlushLen = uint32(v)
-	case "plt":
-		v, err = number(a.value, 2)
-		wr.FlushType = transport.FlushType(v)
-	case "sel":
-		v, err = number(a.value, 1)
-		wr.FlushLevel = transport.FlushLevel(v)
-	case "dest":
-		v, err = number(a.value, 24)
-		wr.RemoteQPN = uint32(v)
-	case "qkey":
-		v, err = number(a.value, 32)
-		wr.RemoteQKey = uint32(v)
-	case "unsignaled":
-		wr.Flags &^= device.Signaled
-	case "fence":
-		wr.Flags |= device.Fence
-	case "solicited":
-		wr.Flags |= device.Solicited
-	default:
-		return fmt.Errorf("no such thing of a send request")
-	}
-	return err
-}
-
-func (p *parser) sge(w string) (device.SGE, error) {
-	m, va, n, err := p.piece(w)
-	if err != nil {
-		return device.SGE{}, err
-	}
-	if n>>32 != 0 {
-		return device.SGE{}, fmt.Errorf("%d bytes are too many", n)
-	}
-	return device.SGE{Addr: va, Length: uint32(n), LKey: m.key}, nil
-}
-
-// postRecv reads post_recv ID [sge=…] [qp=NAME] [err=ERRNO].
-func (p *parser) postRecv(l []string) (action, error) {
-	if len(l) == 0 {
-		return nil, fmt.Errorf("post_recv ID")
-	}
-	id, err := number(l[0], 64)
-	if err != nil {
-		return nil, err
-	}
-	args, err := splitArgs(l[1:])
-	if err != nil {
-		return nil, err
-	}
-	d := doPost{recv: device.RecvWR{ID: id}}
-	if d.qp, args, err = p.takeQP(args); err != nil {
-		return nil, err
-	}
-	if d.err, args, err = takeErrno(args); err != nil {
-		return nil, err
-	}
-	for _, a := range args {
-		if a.name != "sge" {
-			return nil, fmt.Errorf("a receive has sge=, not %s", a.name)
-		}
-		e, err := p.sge(a.value)
-		if err != nil {
-			return nil, err
-		}
-		d.recv.SGE = append(d.recv.SGE, e)
 	}
 	return d, nil
 }

@@ -33,6 +33,7 @@ type wc struct {
 	op     *device.WCOp
 	len    *uint32
 	imm    *uint32
+	inv    *uint32
 	srcqp  *uint32
 	qp     *qp
 }
@@ -90,11 +91,15 @@ func (p *parser) wc(l []string) (action, error) {
 		return nil, err
 	}
 	for _, a := range args {
-		to := map[string]**uint32{"len": &w.len, "imm": &w.imm, "srcqp": &w.srcqp}[a.name]
+		to := map[string]**uint32{"len": &w.len, "imm": &w.imm, "inv": &w.inv, "srcqp": &w.srcqp}[a.name]
 		if to == nil {
-			return nil, fmt.Errorf("a completion has len=, imm=, srcqp= and qp=, not %s", a.name)
+			return nil, fmt.Errorf("a completion has len=, imm=, inv=, srcqp= and qp=, not %s", a.name)
 		}
-		v, err := number(a.value, 32)
+		read := func(w string) (uint64, error) { return number(w, 32) }
+		if a.name == "inv" {
+			read = p.key
+		}
+		v, err := read(a.value)
 		if err != nil {
 			return nil, err
 		}
@@ -121,12 +126,20 @@ func (w *wc) mismatch(got *device.WC) string {
 		name string
 		want *uint32
 		got  uint32
-	}{{"len", w.len, got.ByteLen}, {"imm", w.imm, got.Imm}, {"srcqp", w.srcqp, got.SrcQP}} {
+	}{{"len", w.len, got.ByteLen}, {"imm", w.imm, only(got, device.WCWithImm)}, {"inv", w.inv, only(got, device.WCWithInv)}, {"srcqp", w.srcqp, got.SrcQP}} {
 		if f.want != nil {
 			add(f.name, fmt.Sprintf("0x%x", *f.want), fmt.Sprintf("0x%x", f.got))
 		}
 	}
 	return strings.Join(l, ", ")
+}
+
+// only returns the immediate data, or the invalidated key, if that is what the completion has.
+func only(w *device.WC, f device.WCFlags) uint32 {
+	if w.Flags&f == 0 {
+		return 0
+	}
+	return w.Imm
 }
 
 func statusName(s device.Status) string { return strings.TrimPrefix(s.String(), "IBV_WC_") }

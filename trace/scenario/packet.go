@@ -29,6 +29,7 @@ var fields = []field{
 	{"ecn", nil, 2, func(s *wire.Spec) uint64 { return uint64(s.Path.TClass & 3) }, func(s *wire.Spec, v uint64) { s.Path.TClass = s.Path.TClass&^3 | uint8(v) }},
 	{"pad", nil, 2, func(s *wire.Spec) uint64 { return uint64(len(s.Pad)) }, func(s *wire.Spec, v uint64) { s.Pad = make([]byte, v) }},
 	word("qkey", func(e *bth.Ext) *uint32 { return &e.QKey }, 32, bth.HDETH),
+	word("srqn", func(e *bth.Ext) *uint32 { return &e.SRQN }, 24, bth.HXRCETH),
 	word("srcqp", func(e *bth.Ext) *uint32 { return &e.SrcQP }, 24, bth.HDETH),
 	{"syndrome", []bth.Header{bth.HAETH}, 8, func(s *wire.Spec) uint64 { return uint64(s.Ext.Syndrome) }, func(s *wire.Spec, v uint64) { s.Ext.Syndrome = bth.Syndrome(v) }},
 	word("msn", func(e *bth.Ext) *uint32 { return &e.MSN }, 24, bth.HAETH),
@@ -193,6 +194,8 @@ func (p *parser) packetArg(k *packet, a arg, fromPeer bool) (err error) {
 		v, err = p.address(a.value)
 	case f.name == "rkey" || f.name == "inv":
 		v, err = p.key(a.value)
+	case f.name == "srqn":
+		v, err = p.srqn(a.value)
 	default:
 		v, err = number(a.value, f.bits)
 	}

@@ -54,6 +54,7 @@ type mr struct {
 type qp struct {
 	name, service string
 	typ           device.QPType
+	first         bool // of the scenario
 	qpn, dest     uint32
 	rq, sq        bth.PSN
 	attr          device.QPAttr
@@ -78,7 +79,7 @@ func (q *qp) opcode(name string) (bth.Opcode, bool) {
 }
 
 func (q *qp) serves() bth.Service {
-	return map[string]bth.Service{"rc": bth.RC, "uc": bth.UC, "ud": bth.UD}[q.service]
+	return map[string]bth.Service{"rc": bth.RC, "uc": bth.UC, "ud": bth.UD, "xrc": bth.XRC}[q.service]
 }
 
 var opcodes = func() map[string]bth.Opcode {
@@ -122,6 +123,9 @@ type parser struct {
 	s   *Scenario
 	mrs []*mr
 	qps []*qp
+
+	srqs []*srq
+	mws  []*mw
 }
 
 const (
@@ -196,22 +200,24 @@ var statements = map[string]struct {
 	parse func(p *parser, l []string) (action, error)
 	once  bool
 }{
-	"nic":       {(*parser).nic, true},
-	"reg_mr":    {(*parser).regMR, true},
-	"create_qp": {(*parser).createQP, true},
-	"dereg_mr":  {(*parser).deregMR, true},
-	"modify_qp": {(*parser).modifyQP, false},
-	"post_send": {(*parser).postSend, false},
-	"post_recv": {(*parser).postRecv, false},
-	"wc":        {(*parser).wc, false},
-	"event":     {(*parser).event, false},
-	"state":     {(*parser).state, false},
-	"memory":    {(*parser).memory, false},
-	"store":     {(*parser).store, false},
-	"counter":   {(*parser).counter, false},
-	"silence":   {(*parser).silence, false},
-	"<":         {(*parser).gets, false},
-	">":         {(*parser).sends, false},
+	"nic":        {(*parser).nic, true},
+	"reg_mr":     {(*parser).regMR, true},
+	"create_qp":  {(*parser).createQP, true},
+	"create_srq": {(*parser).createSRQ, true},
+	"alloc_mw":   {(*parser).allocMW, true},
+	"dereg_mr":   {(*parser).deregMR, true},
+	"modify_qp":  {(*parser).modifyQP, false},
+	"post_send":  {(*parser).postSend, false},
+	"post_recv":  {(*parser).postRecv, false},
+	"wc":         {(*parser).wc, false},
+	"event":      {(*parser).event, false},
+	"state":      {(*parser).state, false},
+	"memory":     {(*parser).memory, false},
+	"store":      {(*parser).store, false},
+	"counter":    {(*parser).counter, false},
+	"silence":    {(*parser).silence, false},
+	"<":          {(*parser).gets, false},
+	">":          {(*parser).sends, false},
 }
 
 func verbs() string {
@@ -328,15 +334,15 @@ func (p *parser) piece(w string) (m *mr, va, n uint64, err error) {
 
 var accesses = map[string]device.Access{
 	"none": 0, "local": device.LocalWrite, "write": device.LocalWrite | device.RemoteWrite, "read": device.RemoteRead, "atomic": device.LocalWrite | device.RemoteAtomic,
-	"flush": device.FlushGlobal, "persist": device.FlushPersistent,
-	"all": device.LocalWrite | device.RemoteWrite | device.RemoteRead | device.RemoteAtomic | device.FlushGlobal | device.FlushPersistent,
+	"flush": device.FlushGlobal, "persist": device.FlushPersistent, "bind": device.MWBind,
+	"all": device.LocalWrite | device.RemoteWrite | device.RemoteRead | device.RemoteAtomic | device.FlushGlobal | device.FlushPersistent | device.MWBind,
 }
 
 func parseAccess(w string) (a device.Access, err error) {
 	for _, n := range strings.Split(w, ",") {
 		b, ok := accesses[n]
 		if !ok {
-			return 0, fmt.Errorf("access %q: none, local, write, read, atomic, flush, persist, all", n)
+			return 0, fmt.Errorf("access %q: none, local, write, read, atomic, flush, persist, bind, all", n)
 		}
 		a |= b
 	}

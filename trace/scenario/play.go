@@ -61,7 +61,8 @@ type player struct {
 	regs   map[*mr]*device.MR
 	mems   map[*mr]*stage.Memory
 	qps    map[*qp]*device.QP
-	states map[*qp]device.State
+	srqs   map[*srq]*device.SRQ
+	mws    map[*mw]*device.MW
 	played int
 	total  int // packets sent
 
@@ -79,7 +80,7 @@ func (s *Scenario) Play(out func(at time.Duration, line string)) (*Result, error
 	if out == nil {
 		out = func(time.Duration, string) {}
 	}
-	p := &player{s: s, out: out, regs: map[*mr]*device.MR{}, mems: map[*mr]*stage.Memory{}, qps: map[*qp]*device.QP{}, states: map[*qp]device.State{}}
+	p := &player{s: s, out: out, regs: map[*mr]*device.MR{}, mems: map[*mr]*stage.Memory{}, qps: map[*qp]*device.QP{}, srqs: map[*srq]*device.SRQ{}, mws: map[*mw]*device.MW{}}
 	p.path = wire.Path{Src: s.nic.peer, Dst: s.nic.addr, SrcPort: 0xC000}
 	var err error
 	p.nic, err = stage.New(stage.Options{
@@ -166,7 +167,7 @@ func (p *player) hop(t time.Duration) bool {
 		n = p.nic.CQ.Poll(wc[:])
 		for _, w := range wc[:n] {
 			p.wcs = append(p.wcs, happening[device.WC]{p.nic.Now(), w})
-			p.out(p.nic.Now(), showWC(&w))
+			p.out(p.nic.Now(), p.showWC(&w))
 		}
 	}
 	for e, ok := p.nic.Ctx.TryAsyncEvent(); ok; e, ok = p.nic.Ctx.TryAsyncEvent() {
@@ -193,10 +194,28 @@ func (p *player) takeSent(b []byte) {
 func (p *player) show(s *wire.Spec) string {
 	for q := range p.qps {
 		if q.dest == s.BTH.DestQP {
-			return show(s, q.service)
+			return show(s, q.service) + p.of(q)
 		}
 	}
 	return show(s, "rc")
+}
+
+// of names a queue pair as statements do that are not about the first one.
+func (p *player) of(q *qp) string {
+	if q.first {
+		return ""
+	}
+	return " qp=" + q.name
+}
+
+// showWC writes a completion as a line of a scenario has it.
+func (p *player) showWC(w *device.WC) string {
+	for q := range p.qps {
+		if q.qpn == w.QPN {
+			return showWC(w) + p.of(q)
+		}
+	}
+	return showWC(w)
 }
 
 // unexpected tells of what happened before now and no line has expected; now -1: at any time.
@@ -209,7 +228,7 @@ func (p *player) unexpected(now time.Duration) error {
 	case len(p.sent) > 0 && old(p.sent[0].at):
 		return fail(p.sent[0].at, "> "+p.show(p.sent[0].what))
 	case len(p.wcs) > 0 && old(p.wcs[0].at):
-		return fail(p.wcs[0].at, showWC(&p.wcs[0].what))
+		return fail(p.wcs[0].at, p.showWC(&p.wcs[0].what))
 	case len(p.events) > 0 && old(p.events[0].at):
 		return fail(p.events[0].at, "event "+eventName(p.events[0].what.Type))
 	}

@@ -12,7 +12,7 @@ func (g gets) run(p *player, s *stmt) error {
 	var v wire.View
 	if f := wire.ParseIP(b, &v); f == wire.OK {
 		spec := wire.SpecOf(&v)
-		p.out(p.nic.Now(), "< "+show(&spec, g.qp.service))
+		p.out(p.nic.Now(), "< "+show(&spec, g.qp.service)+p.of(g.qp))
 	} else {
 		p.out(p.nic.Now(), s.text)
 	}
@@ -42,7 +42,7 @@ func (w *wc) run(p *player, s *stmt) error {
 		return err
 	}
 	if d := w.mismatch(got); d != "" {
-		return &Failure{Wanted: s.text, Got: showWC(got), Why: d}
+		return &Failure{Wanted: s.text, Got: p.showWC(got), Why: d}
 	}
 	return nil
 }
@@ -112,12 +112,19 @@ func (d doDereg) run(p *player, s *stmt) error {
 }
 
 func (d doCreateQP) run(p *player, s *stmt) error {
-	q, err := p.nic.CreateQP(d.qpn, device.QPInit{Type: d.typ, Cap: device.Cap{SendWR: 1024, RecvWR: 1024, SendSGE: device.MaxSGE, RecvSGE: device.MaxSGE}})
+	room := device.Cap{SendWR: 1024, RecvWR: 1024, SendSGE: device.MaxSGE, RecvSGE: device.MaxSGE}
+	if d.typ == device.XRCIni || d.typ == device.XRCTgt {
+		room.RecvWR, room.RecvSGE = 0, 0
+	}
+	if d.typ == device.XRCTgt {
+		room = device.Cap{}
+	}
+	q, err := p.nic.CreateQP(d.qpn, device.QPInit{Type: d.typ, Cap: room})
 	if err != nil {
 		return err
 	}
 	p.qps[d.qp] = q
-	p.out(p.nic.Now(), fmt.Sprintf("create_qp %s %s qpn=0x%x dest=0x%x sq_psn=0x%s rq_psn=0x%s mtu=%d", d.name, d.service, d.qpn, d.dest, d.sq, d.rq, d.attr.PathMTU))
+	p.out(p.nic.Now(), fmt.Sprintf("create_qp %s %s qpn=0x%x dest=0x%x sq_psn=0x%s rq_psn=0x%s mtu=%d", d.name, serviceName(d.typ), d.qpn, d.dest, d.sq, d.rq, d.attr.PathMTU))
 	for st := device.StateInit; st <= d.state; st++ {
 		if err := p.move(d.qp, st); err != nil {
 			return err
@@ -126,11 +133,22 @@ func (d doCreateQP) run(p *player, s *stmt) error {
 	return nil
 }
 
+// serviceName is the word for a type of queue pairs.
+func serviceName(t device.QPType) string {
+	for n, v := range services {
+		if v == t {
+			return n
+		}
+	}
+	return ""
+}
+
 // move takes a queue pair to a state, with all that the move needs.
 func (p *player) move(q *qp, to device.State) error {
 	a, mask := q.attr, device.AttrState
 	a.State, a.Port, a.DestQPN, a.RQPSN, a.SQPSN = to, 1, q.dest, uint32(q.rq), uint32(q.sq)
-	ud, rc := q.service == "ud", q.service == "rc"
+	ud := q.service == "ud"
+	asks, answers := q.typ == device.RC || q.typ == device.XRCIni, q.typ == device.RC || q.typ == device.XRCTgt // reliably
 	from := p.qps[q].State()
 	switch {
 	case from == device.StateReset && to == device.StateInit:
@@ -147,13 +165,16 @@ func (p *player) move(q *qp, to device.State) error {
 		}
 		a.AH = device.AHAttr{DGID: device.GIDOf(p.s.nic.peer), SGIDIndex: i}
 		mask |= device.AttrAV | device.AttrPathMTU | device.AttrDestQPN | device.AttrRQPSN
-		if rc {
+		if answers {
 			mask |= device.AttrMaxDestRdAtomic | device.AttrMinRNRTimer
 		}
 	case from == device.StateRTR && to == device.StateRTS:
 		mask |= device.AttrSQPSN
-		if rc {
-			mask |= device.AttrTimeout | device.AttrRetryCnt | device.AttrRNRRetry | device.AttrMaxRdAtomic
+		if asks || answers {
+			mask |= device.AttrTimeout
+		}
+		if asks {
+			mask |= device.AttrRetryCnt | device.AttrRNRRetry | device.AttrMaxRdAtomic
 		}
 	}
 	return p.qps[q].Modify(&a, mask)
@@ -166,11 +187,17 @@ func (d doModify) run(p *player, s *stmt) error {
 
 func (d doPost) run(p *player, s *stmt) error {
 	p.out(p.nic.Now(), s.text)
+	if d.srq != nil {
+		return refused(s, p.srqs[d.srq].PostRecv(&d.recv), d.err)
+	}
 	q := p.qps[d.qp]
 	if !d.send {
 		return refused(s, q.PostRecv(&d.recv), d.err)
 	}
 	wr := d.wr
+	if d.mw != nil {
+		wr.Bind.Window = p.mws[d.mw].RKey()
+	}
 	if d.qp.service == "ud" {
 		i, err := p.nic.SGIDIndex()
 		if err != nil {
@@ -215,6 +242,8 @@ type (
 	}
 	doPost struct {
 		qp   *qp
+		srq  *srq // nil: of qp
+		mw   *mw  // that is bound
 		send bool
 		wr   device.SendWR
 		recv device.RecvWR

@@ -60,7 +60,7 @@ func TestScenarios(t *testing.T) {
 
 var (
 	psnField   = regexp.MustCompile(`^(\s*(?:\S+ )?> +\S+ +)(\S+)`)
-	numberWord = regexp.MustCompile(`\b(msn|len|va|rkey|imm|size|original|srcqp|qkey)=([^\s:]+)`)
+	numberWord = regexp.MustCompile(`\b(msn|len|va|rkey|imm|inv|size|original|srcqp|srqn|qkey)=([^\s:]+)`)
 )
 
 // Every expectation can fail: each is made wrong, alone, and the run fails at that line. Where a statement is repeated it may fail at
@@ -86,7 +86,11 @@ func TestEveryExpectationCanFail(t *testing.T) {
 				if m == nil {
 					t.Fatalf("line %d: no PSN", i+1)
 				}
-				l = append(l, strings.Replace(code, w[1], "SEND_ONLY_IMM", 1))
+				other := "SEND_ONLY_IMM"
+				if w[1] == other {
+					other = "SEND_FIRST"
+				}
+				l = append(l, strings.Replace(code, w[1], other, 1))
 				for _, f := range numberWord.FindAllStringSubmatchIndex(code, -1) {
 					wrong := "1048"
 					if code[f[4]:f[5]] == wrong {
@@ -126,7 +130,7 @@ func TestEveryExpectationCanFail(t *testing.T) {
 				s, err := Parse(name, strings.Join(lines, "\n"))
 				lines[i] = was
 				if err != nil {
-					if strings.Contains(wrong, "SEND_ONLY_IMM") { // a field that SEND has not
+					if strings.Contains(wrong, "SEND_ONLY_IMM") || strings.Contains(wrong, "SEND_FIRST") { // a field that SEND has not
 						continue
 					}
 					t.Fatal(err)
@@ -194,7 +198,7 @@ func TestErrors(t *testing.T) {
 		{"1ms silence\n0 silence", 2, "it is 1ms already"},
 		{"+2T silence", 1, "T is the ACK timeout"},
 		{"< SEND_ONLY 1", 1, "no queue pair yet"},
-		{"create_qp q xx", 1, "rc, uc or ud"},
+		{"create_qp q xx", 1, "rc, uc, ud, xrc_ini or xrc_tgt"},
 		{"create_qp q rc qpn=0x1000000", 1, "more than 24 bits"},
 		{"create_qp q rc qpn=1", 1, "0x10 ... 0xfffffe"},
 		{"create_qp q rc mtu=1000", 1, "path_mtu 1000"},
@@ -221,6 +225,15 @@ func TestErrors(t *testing.T) {
 		{head + "> SEND_ONLY 1 qp=r", 3, "no queue pair r"},
 		{head + "post_send 1 DREAM", 3, "no send operation"},
 		{head + "post_send 1 SEND sge=b", 3, `no region "b"`},
+		{head + "create_srq s\ncreate_srq s", 4, "already"},
+		{head + "create_srq s num=0x1000000", 3, "more than 24 bits"},
+		{head + "create_srq s num=0", 3, "1 ... 0xffffff"},
+		{head + "alloc_mw w type=3", 3, "1 or 2"},
+		{head + "alloc_mw w key=0x10ff", 3, "begins with the same 24 bits"},
+		{head + "post_send 1 BIND_MW newkey=1 sge=a", 3, "BIND_MW has mw="},
+		{head + "alloc_mw w\npost_send 1 SEND mw=w", 4, "nothing else does"},
+		{head + "post_send 1 BIND_MW mw=w", 3, "no window"},
+		{head + "post_recv 1 srq=s", 3, "no shared receive queue s"},
 		{head + "post_send 1 SEND err=EWHY", 3, "no error of a verb"},
 		{head + "wc 1 GREAT", 3, "no status"},
 		{head + "wc 1 SUCCESS DREAM", 3, "no operation"},

@@ -28,12 +28,13 @@ type Options struct {
 	Taken func(f wire.Fault)
 }
 
-// NIC is a device under virtual time, with one context, protection domain and completion queue.
+// NIC is a device under virtual time, with one context, protection domain, completion queue and XRC domain.
 type NIC struct {
 	Device *device.Device
 	Ctx    *device.Context
 	PD     *device.PD
-	CQ     *device.CQ // of everything that CreateQP makes
+	CQ     *device.CQ // of everything that is made here
+	XRCD   *device.XRCD
 
 	end     *end
 	numbers numbers
@@ -64,6 +65,9 @@ func New(o Options) (*NIC, error) {
 	n.Device, n.Ctx = dev, dev.NewContext()
 	if n.PD, err = n.Ctx.AllocPD(); err == nil {
 		n.CQ, err = n.Ctx.CreateCQ(device.CQInit{Entries: device.MaxCQE})
+	}
+	if err == nil {
+		n.XRCD, err = n.Ctx.AllocXRCD()
 	}
 	if err != nil {
 		_ = dev.Close()
@@ -108,61 +112,6 @@ func (n *NIC) Advance(t time.Duration) (reached bool) {
 func (n *NIC) Run(t time.Duration) {
 	for !n.Advance(t) {
 	}
-}
-
-// CreateQP makes a queue pair with the number given: 0x10 ... 0xFFFFFE, and not in use.
-func (n *NIC) CreateQP(qpn uint32, in device.QPInit) (*device.QP, error) {
-	if qpn < 0x10 || qpn >= 0xFFFFFF {
-		return nil, fmt.Errorf("queue pair number 0x%x: 0x10 ... 0xfffffe are possible", qpn)
-	}
-	in.SendCQ, in.RecvCQ = n.CQ, n.CQ
-	n.numbers.draw(qpn)
-	defer n.numbers.clear()
-	q, err := n.PD.CreateQP(in)
-	if err != nil {
-		return nil, err
-	}
-	if q.Num() != qpn {
-		_ = q.Destroy()
-		return nil, fmt.Errorf("queue pair 0x%x exists already", qpn)
-	}
-	return q, nil
-}
-
-// Register makes a region of size bytes from va on, with the key given for both sides: anything but 0 and all ones,
-// and not in use.
-func (n *NIC) Register(key uint32, va, size uint64, access device.Access) (*device.MR, *Memory, error) {
-	if key == 0 || key == ^uint32(0) {
-		return nil, nil, fmt.Errorf("key 0x%x cannot be one of a region", key)
-	}
-	m := NewMemory()
-	n.numbers.draw(key)
-	defer n.numbers.clear()
-	mr, err := n.PD.RegMemory(m, va, size, access)
-	if err != nil {
-		return nil, nil, err
-	}
-	if mr.RKey() != key {
-		_ = mr.Dereg()
-		return nil, nil, fmt.Errorf("key 0x%x exists already", key)
-	}
-	return mr, m, nil
-}
-
-// Alloc makes a region that is invalid, for up to size bytes, with a key that the peer can invalidate. Its top 24 bits are
-// those of no other key.
-func (n *NIC) Alloc(key uint32, size uint64) (*device.FastMR, error) {
-	n.numbers.draw(key)
-	defer n.numbers.clear()
-	f, err := n.PD.AllocMR(size)
-	if err != nil {
-		return nil, err
-	}
-	if f.RKey() != key {
-		_ = f.Dereg()
-		return nil, fmt.Errorf("key 0x%x cannot be had: another begins with the same 24 bits", key)
-	}
-	return f, nil
 }
 
 // SGIDIndex returns the entry of the GID table that has the NIC's address.

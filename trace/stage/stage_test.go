@@ -40,6 +40,22 @@ func TestNumbers(t *testing.T) {
 			t.Errorf("queue pair 0x%x was made", qpn)
 		}
 	}
+	for _, num := range []uint32{1, 0x77, 0xFFFFFF} {
+		if s, err := n.CreateSRQ(num, 4); err != nil || s.Num() != num {
+			t.Fatal(num, err)
+		}
+	}
+	for _, num := range []uint32{0, 0x77, 0x1000000} {
+		if _, err := n.CreateSRQ(num, 4); err == nil {
+			t.Errorf("shared receive queue 0x%x was made", num)
+		}
+	}
+	if q, err := n.CreateQP(0x12, device.QPInit{Type: device.XRCTgt}); err != nil || q.Num() != 0x12 {
+		t.Fatal(err)
+	}
+	if _, err := n.CreateQP(0x12, device.QPInit{Type: device.XRCTgt}); err == nil {
+		t.Error("an XRC target has the number of another")
+	}
 	for _, key := range []uint32{1, 0xFFFFFFFE, 0x1234} {
 		mr, _, err := n.Register(key, 0xFFFF_FFFF_FFFF_0000, 0xFFFF, device.LocalWrite|device.RemoteWrite)
 		if err != nil || mr.RKey() != key || mr.LKey() != key || mr.Addr() != 0xFFFF_FFFF_FFFF_0000 {
@@ -57,7 +73,13 @@ func TestNumbers(t *testing.T) {
 	if _, err := n.Alloc(0x12FF, 4096); err == nil {
 		t.Error("a key that begins like another was given")
 	}
-	if qps, o := len(n.Device.QPs()), n.Ctx.Objects(); qps != 3 || o.MR != 3 {
+	if w, err := n.AllocMW(0x7700, device.MW2B); err != nil || w.RKey() != 0x7700 {
+		t.Error(err)
+	}
+	if _, err := n.AllocMW(0x77FF, device.MW1); err == nil {
+		t.Error("a window has a key that begins like another")
+	}
+	if qps, o := len(n.Device.QPs()), n.Ctx.Objects(); qps != 4 || o.SRQ != 3 || o.MR != 3 || o.MW != 1 {
 		t.Errorf("%d queue pairs, %+v", qps, o)
 	}
 }

@@ -73,7 +73,7 @@ func (d *demo) judge() error {
 	end := func(n *nic) rules.End {
 		return rules.End{Addr: n.gid.Addr(), QPN: n.rc.Num(), Attr: rules.Attr{Depth: 16, Timeout: ackTimeout, RetryCnt: 7}}
 	}
-	r, err := report.Analyze([]report.Input{{Name: d.opts.File, R: file}}, report.Options{
+	r, err := report.Analyze([]trace.Input{{Name: d.opts.File, R: file}}, report.Options{
 		Rules: rules.Options{Connections: []rules.Connection{{A: end(d.a), B: end(d.b), MTU: pathMTU}}, Slack: time.Millisecond},
 	})
 	if err != nil {

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -16,6 +15,7 @@ import (
 	"time"
 
 	"github.com/softnic/softnic/cmd/softnic/nic"
+	"github.com/softnic/softnic/trace"
 	"github.com/softnic/softnic/trace/picture"
 	"github.com/softnic/softnic/trace/report"
 	"github.com/softnic/softnic/trace/rules"
@@ -53,7 +53,7 @@ func (b *Broken) Error() string {
 
 func usage(format string, a ...any) error { return &nic.UsageError{Err: fmt.Errorf(format, a...)} }
 
-// Run judges the files. The error is a *nic.UsageError, a *report.FileError, a *Broken, or several of them.
+// Run judges the files. The error is a *nic.UsageError, a *trace.FileError, a *Broken, or several of them.
 func (f *Flags) Run(files []string) error {
 	if f.Rules {
 		return f.list()
@@ -92,22 +92,14 @@ func (f *Flags) Run(files []string) error {
 
 // one judges the files of a group.
 func (f *Flags) one(names []string, o report.Options) error {
-	var in []report.Input
+	var in []trace.Input
 	for _, name := range names {
-		if name == "-" {
-			in = append(in, report.Input{Name: "stdin", R: f.In})
-			continue
-		}
-		file, err := os.Open(name)
+		file, done, err := trace.Open(name, f.In)
 		if err != nil {
-			var p *fs.PathError
-			if errors.As(err, &p) {
-				err = p.Err
-			}
-			return &report.FileError{Name: name, Err: err}
+			return err
 		}
-		defer file.Close()
-		in = append(in, report.Input{Name: name, R: file})
+		defer done()
+		in = append(in, file)
 	}
 	r, failed := report.Analyze(in, o)
 	if r == nil {
@@ -142,7 +134,7 @@ func (f *Flags) print(r *report.Report) error {
 func draw(path string, r *report.Report) error {
 	p := r.Picture()
 	if p == nil {
-		return &report.FileError{Name: path, Err: errors.New("no picture: no conversation with PSNs in order (RC, UC, XRC) is in the tables; see --qp, --peer and --picture-time")}
+		return &trace.FileError{Name: path, Err: errors.New("no picture: no conversation with PSNs in order (RC, UC, XRC) is in the tables; see --qp, --peer and --picture-time")}
 	}
 	file, err := os.Create(path)
 	if err != nil {
@@ -189,14 +181,8 @@ func (f *Flags) options() (o report.Options, err error) {
 			return o, usage("--picture-time %s: %w", f.PictureTime, err)
 		}
 	}
-	switch f.Capture {
-	case "":
-	case "complete":
-		o.Rules.Capture = rules.Complete
-	case "incomplete":
-		o.Rules.Capture = rules.Incomplete
-	default:
-		return o, usage("--capture %s: complete or incomplete", f.Capture)
+	if o.Rules.Capture, err = Completeness(f.Capture); err != nil {
+		return o, usage("%w", err)
 	}
 	switch {
 	case f.Depth < -1 || f.Depth > 255:
@@ -210,11 +196,8 @@ func (f *Flags) options() (o report.Options, err error) {
 	case f.Examples < 1 || f.Examples > 1e6:
 		return o, usage("--examples %d: 1 to 1000000", f.Examples)
 	}
-	for _, p := range f.Ports {
-		if p < 1 || p > 65535 {
-			return o, usage("--port %d: 1 to 65535", p)
-		}
-		o.Ports = append(o.Ports, uint16(p))
+	if o.Ports, err = Ports(f.Ports); err != nil {
+		return o, usage("%w", err)
 	}
 	if f.QP != "" {
 		n, err := qpn(f.QP)
@@ -248,6 +231,30 @@ func (f *Flags) options() (o report.Options, err error) {
 		}
 	}
 	return o, nil
+}
+
+// Ports reads the values of --port.
+func Ports(l []int) (ports []uint16, err error) {
+	for _, p := range l {
+		if p < 1 || p > 65535 {
+			return nil, fmt.Errorf("--port %d: 1 to 65535", p)
+		}
+		ports = append(ports, uint16(p))
+	}
+	return ports, nil
+}
+
+// Completeness reads the value of --capture.
+func Completeness(s string) (trace.Completeness, error) {
+	switch s {
+	case "":
+		return trace.Auto, nil
+	case "complete":
+		return trace.Complete, nil
+	case "incomplete":
+		return trace.Incomplete, nil
+	}
+	return trace.Auto, fmt.Errorf("--capture %s: complete or incomplete", s)
 }
 
 func address(s string) (netip.Addr, error) {

@@ -24,27 +24,23 @@ type ownFile struct {
 	name, shows string
 	ethernet    bool
 	lost        bool
-	noReplay    string
 	do          func(a, b *host)
 }
 
-// xrcNoReplay is what package replay says of them.
-const xrcNoReplay = "XRC is not replayed"
-
 var own = []ownFile{
-	{name: "xrc-messages-softnic.pcapng", noReplay: xrcNoReplay, shows: "XRC: every message, READ, atomics, ATOMIC WRITE and FLUSH, of one packet and of three", do: func(a, b *host) {
+	{name: "xrc-messages-softnic.pcapng", shows: "XRC: every message, READ, atomics, ATOMIC WRITE and FLUSH, of one packet and of three", do: func(a, b *host) {
 		q, srqn := a.xrc(b, 40)
 		a.messages(q, b, srqn)
 		a.words(q, b, srqn)
 		a.flush(q, b, srqn)
 	}},
-	{name: "xrc-send-inv-softnic.pcapng", noReplay: xrcNoReplay, shows: "XRC: SEND with invalidate of a key that nobody has, of one packet and of three", do: func(a, b *host) {
+	{name: "xrc-send-inv-softnic.pcapng", shows: "XRC: SEND with invalidate of a key that nobody has, of one packet and of three", do: func(a, b *host) {
 		for _, n := range sizes {
 			q, srqn := a.xrc(b, 1)
 			a.post(q, device.SendWR{Op: device.OpSendInv, SGE: []device.SGE{a.mr.SGE(0, n)}, Imm: 0xDEAD00, SRQN: srqn}, device.StatusSuccess)
 		}
 	}},
-	{name: "xrc-nak-softnic.pcapng", lost: true, noReplay: xrcNoReplay, shows: "XRC: a lost WRITE, NAK sequence; a SEND without a receive, RNR NAK; a wrong R_Key, NAK remote access", do: func(a, b *host) {
+	{name: "xrc-nak-softnic.pcapng", lost: true, shows: "XRC: a lost WRITE, NAK sequence; a SEND without a receive, RNR NAK; a wrong R_Key, NAK remote access", do: func(a, b *host) {
 		q, srqn := a.xrc(b, 0)
 		rule, err := a.dev.Port().Impair().Add("tx psn=+1 round=1 drop")
 		must(err)
@@ -76,7 +72,7 @@ var sizes = []int{10, 600}
 
 func (o ownFile) make(dir string) made {
 	m := made{path: filepath.Join(dir, o.name)}
-	m.Entry = corpus.Entry{File: o.name, Shows: o.shows, By: "softnic at both ends", How: "interop/corpus/make", At: "both", NoReplay: o.noReplay, Lost: o.lost}
+	m.Entry = corpus.Entry{File: o.name, Shows: o.shows, By: "softnic at both ends", How: "interop/corpus/make", At: "both", Lost: o.lost}
 	f, err := os.Create(m.path)
 	must(err)
 	ea, eb := pipe.New(pipe.Config{Name: "a", Ethernet: o.ethernet, Addrs: []netip.Prefix{netip.MustParsePrefix("10.8.0.2/24")}},

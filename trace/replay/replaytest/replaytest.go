@@ -22,13 +22,13 @@ func Capture(t testing.TB, file string, o replay.Options) *replay.Result {
 		deaf = deaf && c.Service != "RC"
 		for _, f := range c.Findings {
 			if f.Verdict == replay.Different {
-				t.Errorf("%s: %s to QP 0x%x of %s: %v", file, c.Service, c.QPN, c.Responder, f)
+				t.Errorf("%s: %s  %v > %v: %v", file, c.Service, c.Requester, c.Responder, f)
 			}
 		}
 	}
 	if compared == 0 && !deaf {
 		var b strings.Builder
-		r.Print(&b, true)
+		_ = r.Text(&b, true)
 		t.Errorf("%s: no answer could be compared:\n%s", file, &b)
 	}
 	return r

@@ -1,17 +1,13 @@
 package replaytest_test
 
 import (
+	"encoding/binary"
 	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
-
-	"github.com/google/gopacket"
-	"github.com/google/gopacket/layers"
-	"github.com/google/gopacket/pcapgo"
 
 	"github.com/softnic/softnic/trace/replay"
 	"github.com/softnic/softnic/trace/replay/replaytest"
@@ -32,24 +28,16 @@ func (r *recorder) Fatal(a ...any)            { r.told = append(r.told, "fatal: 
 // capture writes a capture of a SEND and of its answer, if there is one.
 func capture(t *testing.T, ack bool, msn uint32) string {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "x.pcap")
-	f, err := os.Create(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	w := pcapgo.NewWriter(f)
-	if err := w.WriteFileHeader(65535, layers.LinkTypeRaw); err != nil {
-		t.Fatal(err)
-	}
+	le := binary.LittleEndian
+	file := le.AppendUint32(le.AppendUint32(nil, 0xA1B2C3D4), 2|4<<16) // pcap 2.4, µs
+	file = le.AppendUint32(le.AppendUint32(append(file, make([]byte, 8)...), 65535), 101)
 	a, b := netip.MustParseAddr("10.0.0.2"), netip.MustParseAddr("10.0.0.1")
 	n := 0
 	put := func(s wire.Spec) {
 		n++
 		p := wire.Build(&s)
-		if err := w.WritePacket(gopacket.CaptureInfo{Timestamp: time.Unix(100, int64(n)*1e6), CaptureLength: len(p), Length: len(p)}, p); err != nil {
-			t.Fatal(err)
-		}
+		file = le.AppendUint32(le.AppendUint32(file, 100), uint32(n)*1e3)
+		file = append(le.AppendUint32(le.AppendUint32(file, uint32(len(p))), uint32(len(p))), p...)
 	}
 	for i := range uint32(3) {
 		s := wire.NewSpec(wire.Path{Src: a, Dst: b, SrcPort: 0xC000}, bth.Make(bth.RC, bth.SendOnly), 0x11, bth.PSN(i))
@@ -65,6 +53,10 @@ func capture(t *testing.T, ack bool, msn uint32) string {
 		}
 		put(s)
 	}
+	path := filepath.Join(t.TempDir(), "x.pcap")
+	if err := os.WriteFile(path, file, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	return path
 }
 
@@ -75,9 +67,9 @@ func TestCapture(t *testing.T) {
 	for _, c := range []struct {
 		file, want string
 	}{
-		{capture(t, true, 7), "different: packet 4, PSN 000001, MSN: recorded 7, now 2"},
+		{capture(t, true, 7), "packet 4: different: PSN 000001, MSN: recorded 7, now 2"},
 		{capture(t, false, 0), "no answer could be compared"},
-		{filepath.Join(t.TempDir(), "none.pcap"), "fatal: open "},
+		{filepath.Join(t.TempDir(), "none.pcap"), "none.pcap: no such file"},
 	} {
 		rec := &recorder{TB: t}
 		replaytest.Capture(rec, c.file, replay.Options{})
