@@ -674,6 +674,9 @@ type opsPacket struct {
 
 // Capture is that of link.Sink.
 func (p *opsTape) Capture(r *link.Record) {
+	if r.Fault == wire.Impaired && (strings.Contains(r.Note, "corrupt") || strings.Contains(r.Note, "set=") || strings.Contains(r.Note, "ecn=")) {
+		return // as it was before a rule changed it: how it went on comes next
+	}
 	ip := *r
 	ip.Eth = nil
 	x := opsPacket{when: r.When, dir: rules.Tx, fault: r.Fault}

@@ -18,6 +18,7 @@ type seen struct {
 	time   int64 // ns
 	dir    trace.Direction
 	fate   trace.Fate
+	fault  wire.Fault // as its receiver says
 	rule   bool // an impairment rule of softnic had to do with it
 	iface  int  // which of the capture saw it; -1: it does not tell
 	v      wire.View
@@ -37,7 +38,7 @@ type seen struct {
 }
 
 // taken reports whether a softnic says that it took it.
-func (s *seen) taken() bool { return s.dir == trace.Rx && s.fate != trace.Dropped }
+func (s *seen) taken() bool { return s.dir == trace.Rx && s.fault == wire.OK }
 
 // onPurpose reports whether a softnic lost it, or held it back.
 func (s *seen) onPurpose() bool { return s.fate == trace.Lost || s.fate == trace.Held }
@@ -143,7 +144,7 @@ func listen(src source) (*recording, error) {
 
 // parse returns a packet that has been on the wire, if a NIC could take it, and its receiver's program did not make it up.
 func (r *recording) parse(p *trace.Sighting) *seen {
-	s := &seen{number: int(p.Number), time: p.Time, dir: p.Dir, fate: p.Fate, rule: p.Touched, iface: p.Iface, n: 1, short: -1}
+	s := &seen{number: int(p.Number), time: p.Time, dir: p.Dir, fate: p.Fate, fault: p.Fault, rule: p.Touched, iface: p.Iface, n: 1, short: -1}
 	if p.Link == trace.LinkSLL {
 		s.iface = -1
 	}

@@ -138,13 +138,14 @@ func record(t *testing.T, seed uint64) map[string][]byte {
 		for _, dir := range []string{"tx", "rx"} {
 			for i, what := range []string{
 				"drop=%d%%", "duplicate=%d%%", "reorder=%d%%", "delay=40us p=%d%%", "corrupt=%d%%", "opcode=SEND*,WRITE* answer=nak-sequence p=%d%%",
+				"opcode=SEND*,WRITE* set=ackreq:1 p=%d%%",
 				"corrupt=%d%% icrc=good", "opcode=ACKNOWLEDGE set=msn:77 p=%d%%",
 			} {
-				if i > 5 && (!lies || dir == "rx") || rng.IntN(4) > 0 {
+				if i > 6 && (!lies || dir == "rx") || rng.IntN(4) > 0 {
 					continue
 				}
 				l = append(l, dir+" "+fmt.Sprintf(what, 1+rng.IntN(8))+fmt.Sprintf(" seed=%d", rng.IntN(1000)))
-				if i > 5 {
+				if i > 6 {
 					files["requester"] = nil // sees other answers than the NIC gave, and nothing tells
 				}
 			}

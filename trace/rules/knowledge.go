@@ -109,6 +109,9 @@ func (c *Checker) learnAck(h *half, psn bth.PSN, s bth.Syndrome) {
 		h.nakBefore = h.reason != noReason
 		h.rnrOn, h.rnrPSN, h.rnrAt = true, psn, c.p.Time
 		h.rnrUntil = c.p.Time + int64(bth.RNRTime(s.Value()))
+		if c.p.Fate == Forged {
+			h.rnrUntil-- // softnic writes what it makes up a nanosecond behind the request, which keeps their order in a file
+		}
 	case s == bth.NakSequence:
 		if !h.rnrOn {
 			h.reason, h.reasons, h.nakAt = reasonNak, min(h.reasons+1, 8), c.p.Time // a NAK may come twice
