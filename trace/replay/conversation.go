@@ -19,8 +19,8 @@ type seen struct {
 	dir    trace.Direction
 	fate   trace.Fate
 	fault  wire.Fault // as its receiver says
-	rule   bool // an impairment rule of softnic had to do with it
-	iface  int  // which of the capture saw it; -1: it does not tell
+	rule   bool       // an impairment rule of softnic had to do with it
+	iface  int        // which of the capture saw it; -1: it does not tell
 	v      wire.View
 	op     bth.Opcode
 	psn    bth.PSN

@@ -122,8 +122,9 @@ type Checker struct {
 	wrongAt int
 	records int // room left for remembered packets, over all flows
 	stamps  [maxIfaces]stamp
-	steps   uint64 // how often time has gone back
-	seen    Seen   // of the packet under judgement
+	sights  sightings // of packets without a direction
+	steps   uint64    // how often time has gone back
+	seen    Seen      // of the packet under judgement
 }
 
 // New returns a checker.
@@ -292,7 +293,7 @@ func (c *Checker) sighting(f *flow, p *Packet) (sent, arrived bool) {
 		}
 		return !again && !f.hasTx, p.Fate == Passed || p.judged() && (p.Fault == wire.OK || reached(p.Fault))
 	}
-	if f.seenTwice(p) {
+	if c.sights.again(f, p) {
 		return false, false
 	}
 	return !f.hasTx, !f.hasRx

@@ -41,16 +41,8 @@ type flow struct {
 	copy        uint64     // and of which sending of it
 	heldTx      [32]uint64 // packets that were held back at their sender and are to come again
 	heldRx      [32]uint64 // at their receiver
-	recent      [8]sighted // for packets without a direction
-	at          int        // next of recent
 	bad         [4]uint64  // answers found wrong at their sender
 	badAt       int
-}
-
-type sighted struct {
-	print uint64
-	time  int64
-	iface int
 }
 
 type pairKey struct{ src, dst netip.Addr }
@@ -157,24 +149,6 @@ func (f *flow) wasHeld(held *[32]uint64) bool {
 			return true
 		}
 	}
-	return false
-}
-
-// maxApart bounds the time between two sightings of one packet on two interfaces.
-const maxApart = 100 * int64(time.Millisecond)
-
-// seenTwice reports whether a packet without a direction was seen before: on another
-// interface, or twice at once.
-func (f *flow) seenTwice(p *Packet) bool {
-	for i := range f.recent {
-		r := &f.recent[i]
-		if r.print == f.print && r.print != 0 && p.Time-r.time < maxApart && (r.iface != p.Iface || r.time == p.Time) {
-			r.print = 0
-			return true
-		}
-	}
-	f.recent[f.at%len(f.recent)] = sighted{f.print, p.Time, p.Iface}
-	f.at++
 	return false
 }
 

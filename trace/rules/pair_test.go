@@ -113,3 +113,42 @@ func TestSeenTwice(t *testing.T) {
 		t.Errorf("broken: %q\n%s", got, report(c))
 	}
 }
+
+// In the merged captures of two hosts many packets are under way between the one sighting and the other; packets that many flows
+// have alike are not each other's.
+func TestSeenTwiceLater(t *testing.T) {
+	const flows, packets, underWay = 10, 400, 60
+	c := New(Options{Capture: Complete})
+	type sent struct {
+		frame []byte
+		at    int64
+	}
+	var l []sent
+	for i := range bth.PSN(packets) {
+		for f := range byte(flows) {
+			a, b := netip.AddrFrom4([4]byte{10, 0, f, 1}), netip.AddrFrom4([4]byte{10, 0, f, 2})
+			for _, s := range []wire.Spec{
+				wire.NewSpec(wire.Path{Src: a, Dst: b}, bth.Make(bth.RC, bth.SendOnly), 0xB, 100+i),
+				wire.NewSpec(wire.Path{Src: b, Dst: a}, bth.Make(bth.RC, bth.Acknowledge), 0xA, 100+i),
+			} {
+				s.Ext.Syndrome, s.Ext.MSN = bth.AckUnlimited, uint32(i)+1
+				l = append(l, sent{wire.Build(&s), int64(len(l)) * 1000})
+			}
+		}
+	}
+	give := func(frame []byte, iface int, at int64) {
+		var v wire.View
+		f := wire.ParseIP(frame, &v)
+		c.Add(&Packet{Number: 1, Time: at, Iface: iface, Fault: f, View: &v})
+	}
+	for i, x := range l {
+		give(x.frame, 0, x.at)
+		if j := i - underWay*flows; j >= 0 {
+			give(l[j].frame, 1, x.at+1)
+		}
+	}
+	f := c.Findings()
+	if got := brief(c); got != "" || f[MSN].Kept < packets*flows*9/10 || f[MSN].Kept > packets*flows {
+		t.Errorf("broken: %q\n%s", got, report(c))
+	}
+}

@@ -2,10 +2,12 @@ package rules
 
 import (
 	"encoding/binary"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/softnic/softnic/wire"
 )
@@ -89,14 +91,21 @@ func TestCaptures(t *testing.T) {
 				return (v.Src().String() == src) == one
 			}))
 		}
-		c := New(o)
-		for i, f := range frames { // -i any: each frame twice
-			for iface := range 2 {
+		// Each frame twice: at once, as of -i any, and when others were under way, as of the merged captures of two hosts.
+		for _, behind := range []int{0, 1, 60} {
+			c := New(o)
+			give := func(i, iface int, at int64) {
 				var v wire.View
-				fault := wire.ParseEthernet(f, &v)
-				c.Add(&Packet{Number: uint64(2*i + iface), Time: times[i] + int64(iface)*2000, Iface: iface, Fault: fault, View: &v})
+				fault := wire.ParseEthernet(frames[i], &v)
+				c.Add(&Packet{Number: uint64(2*i + iface), Time: at, Iface: iface, Fault: fault, View: &v})
 			}
+			for i := range frames {
+				give(i, 0, times[i])
+				if j := i - behind; j >= 0 && times[i]-times[j] < int64(50*time.Millisecond) {
+					give(j, 1, times[i]+1)
+				}
+			}
+			check(fmt.Sprintf("twice, the second time %d packets later", behind), c)
 		}
-		check("twice", c)
 	})
 }
