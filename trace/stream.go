@@ -31,12 +31,14 @@ type Stream struct {
 	ifaces  int
 	last    int64
 	failed  error
+	rest    [][]byte // of a burst: the packets that are not in the window yet
 }
 
 // Counts are packets by what they are.
 type Counts struct {
 	Total, RoCE, RoCEv1, Fragments, Other uint64
 	UnknownLink                           uint64 // of link types that cannot be read
+	Bursts                                uint64 // of Total: several RoCE packets in one, of which RoCE counts each
 }
 
 // File is one of a Stream.
@@ -116,8 +118,9 @@ func (s *Stream) Next() (*Sighting, error) {
 		if s.window.full(f.p) {
 			return s.window.next(), nil
 		}
-		s.take(f)
-		s.advance(f)
+		if s.take(f); len(s.rest) == 0 {
+			s.advance(f)
+		}
 	}
 }
 
@@ -132,14 +135,24 @@ func (s *Stream) advance(f *File) {
 // take puts a packet as it stands in a file into the window, if it is one of those that are given.
 func (s *Stream) take(f *File) {
 	p := f.p
-	s.number++
-	s.last = max(s.last, p.Time)
-	s.Counts.Total++
+	if len(s.rest) == 0 {
+		s.number++
+		s.last = max(s.last, p.Time)
+		s.Counts.Total++
+	}
 	var frame Frame
 	s.decoder.Decode(p.Link, p.Data, p.Length, &frame)
 	switch {
 	case frame.Kind == RoCE:
 		s.Counts.RoCE++
+		if len(s.rest) == 0 {
+			if s.rest = frame.burst(); s.rest != nil {
+				s.Counts.Bursts++
+			}
+		}
+		if len(s.rest) > 0 {
+			frame.IP, s.rest = s.rest[0], s.rest[1:]
+		}
 	case frame.Kind == Exchange:
 		s.Counts.Other++
 	case frame.Kind == RoCEv1:

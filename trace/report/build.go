@@ -18,7 +18,7 @@ var nakNames = [...]string{"sequence", "invalid-request", "remote-access", "remo
 // report puts together what is known.
 func (a *analysis) report() *Report {
 	n := &a.in.Counts
-	a.p.Total, a.p.RoCE, a.p.RoCEv1, a.p.Fragments, a.p.Other, a.p.UnknownLink = n.Total, n.RoCE, n.RoCEv1, n.Fragments, n.Other, n.UnknownLink
+	a.p.Total, a.p.RoCE, a.p.RoCEv1, a.p.Fragments, a.p.Other, a.p.UnknownLink, a.p.Bursts = n.Total, n.RoCE, n.RoCEv1, n.Fragments, n.Other, n.UnknownLink, n.Bursts
 	r := &Report{Packets: a.p, OutOfTable: a.outside, Files: []File{}, Conversations: []Conversation{}, Rules: []Verdict{}, trustCut: a.o.Rules.TrustCut}
 	r.Span = Span{at(a.first), at(a.last), a.last - a.first}
 	for _, f := range a.in.Files() {

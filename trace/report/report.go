@@ -44,7 +44,8 @@ type Interface struct {
 type Packets struct {
 	Total       uint64 `json:"total"`
 	RoCE        uint64 `json:"roce"`
-	TwiceSeen   uint64 `json:"seen_twice"` // of these
+	Bursts      uint64 `json:"bursts"`     // of Total: several RoCE packets that an offload has made one of, each of which counts in RoCE
+	TwiceSeen   uint64 `json:"seen_twice"` // of RoCE
 	RoCEv1      uint64 `json:"rocev1"`     // not judged
 	Fragments   uint64 `json:"fragments"`  // of UDP packets that may be RoCE; not judged
 	Other       uint64 `json:"other"`

@@ -69,7 +69,7 @@ func (r *Report) head(p *printer) {
 		n    uint64
 		text string
 	}{
-		{k.TwiceSeen, "seen twice"}, {k.Cut, "truncated"}, {k.WrongICRC, "with a wrong ICRC"}, {k.Malformed, "malformed"},
+		{k.Bursts, "bursts that an offload made one packet of, taken apart"}, {k.TwiceSeen, "seen twice"}, {k.Cut, "truncated"}, {k.WrongICRC, "with a wrong ICRC"}, {k.Malformed, "malformed"},
 		{k.Reserved, "with an opcode of a manufacturer or none"}, {k.BadIPSum, "with a wrong IP checksum"}, {k.BadUDPSum, "with a wrong UDP checksum"},
 		{k.Sorted, "put into the order of time"},
 	} {
