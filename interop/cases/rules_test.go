@@ -230,7 +230,9 @@ func TestRulesOnLossyNetwork(t *testing.T) {
 						t.Errorf("captured at %v:\n%s", from, findings(c))
 					}
 					for _, id := range []rules.ID{rules.PSNContiguous, rules.MSN, rules.ReadResponseSequence, rules.ResponseRange, rules.Depth} {
-						if f[id].Kept == 0 {
+						// What came doubled or late on purpose leaves open what was taken, and so which MSN and which response is right.
+						loose := n.wild && (id == rules.MSN || id == rules.ReadResponseSequence)
+						if f[id].Kept == 0 && !loose {
 							t.Errorf("captured at %v: %v was never judged", from, id)
 						}
 					}
