@@ -74,7 +74,7 @@ var mayImport = map[string][]string{
 // capture is read.
 var external = map[string][]string{
 	"github.com/google/gopacket":      {"wire/layers", "cmd/softnic/demo", "trace/replay", "interop"},
-	"github.com/vishvananda/netlink":  {"tap", "interop"},
+	"github.com/vishvananda/netlink":  {"tap", "cmd/softnic/bench", "interop"},
 	"github.com/spf13/cobra":          {"cmd"},
 	"github.com/spf13/pflag":          {"cmd"},
 	"github.com/BurntSushi/toml":      {"cmd"},
