@@ -17,7 +17,7 @@ BUILD_PRELOAD := $(PRELOAD)
 TEST_PRELOAD := $(if $(shell command -v $(firstword $(CC))),$(PRELOAD))
 endif
 
-.PHONY: build test lint race fuzz interop pyverbs mutants nightly clean
+.PHONY: build test lint race fuzz interop bench pyverbs mutants nightly clean
 
 build: $(BUILD_PRELOAD) ## bin/softnic
 	$(GO) build -o bin/softnic ./cmd/softnic
@@ -38,6 +38,10 @@ test: lint ## lint, then all tests with the race detector
 
 interop: ## kernel rxe in a VM, stock tools, tshark
 	bash interop/run.sh
+
+ROWS ?=
+bench: ## softnic against what a user would take instead: ROWS=P1,P6 for some rows, ARGS=-j for JSON
+	@bash interop/bench/run.sh $(if $(ROWS),-rows $(ROWS)) $(ARGS)
 
 pyverbs: ## rdma-core v44's own Python suite, on a copy of yours: TESTS=<rdma-core v44>/tests
 	@test -x /usr/bin/python3 || { echo "pyverbs: no /usr/bin/python3: apt install python3-pyverbs ibverbs-providers"; exit 1; }
