@@ -3,6 +3,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"strconv"
@@ -67,4 +68,27 @@ func (l load) others(since load) float64 {
 		return 0
 	}
 	return max(0, float64((l.all-since.all)-(l.own-since.own))/float64(d))
+}
+
+// look is how long the machine is watched for whether it is quiet.
+const look = 300 * time.Millisecond
+
+// quiet returns the load, after it has waited, as far as there is patience, until others leave the CPU alone.
+func (b *bench) quiet(ctx context.Context) (load, error) {
+	for {
+		before, err := b.loadNow()
+		if err != nil || b.patience <= 0 {
+			return before, err
+		}
+		select {
+		case <-time.After(look):
+		case <-ctx.Done():
+			return before, nil
+		}
+		now, err := b.loadNow()
+		if err != nil || now.others(before) <= tooBusy {
+			return now, err
+		}
+		b.patience -= look
+	}
 }

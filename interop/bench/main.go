@@ -13,6 +13,7 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
+	"time"
 )
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
@@ -21,6 +22,7 @@ func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 type options struct {
 	softnic, rows, wait string
 	repeat              int
+	patience            time.Duration
 	json                bool
 }
 
@@ -31,6 +33,7 @@ func parse(args []string, stderr io.Writer) (o options, err error) {
 	fs.StringVar(&o.rows, "rows", "", "some `ROWS` alone, as P1,P6: "+strings.Join(rowIDs(), " "))
 	fs.StringVar(&o.wait, "wait", strings.TrimPrefix(bandwidthWait, "--"), "how both sides wait in the rows about bandwidth: poll, block or events")
 	fs.IntVar(&o.repeat, "repeat", 5, "`N` runs of each probe, in turn; one during which others used the CPU is made again, once")
+	fs.DurationVar(&o.patience, "patience", 0, "wait for up to `TIME` in all until others leave the CPU alone, before a run")
 	fs.BoolVar(&o.json, "j", false, "print JSON, with every run")
 	if err := fs.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
@@ -80,7 +83,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	b := &bench{softnic: o.softnic, self: self, wait: "--" + o.wait}
+	b := &bench{softnic: o.softnic, self: self, wait: "--" + o.wait, patience: o.patience}
 	got, err := b.interleaved(ctx, probesOf(rs), o.repeat, func(s string) { fmt.Fprintln(stderr, s) })
 	if err != nil {
 		return fail(1, err)
@@ -118,7 +121,7 @@ func (b *bench) interleaved(ctx context.Context, names []string, repeat int, tel
 			if s == nil || s.Err != "" || s.quiet() >= repeat || ctx.Err() != nil {
 				continue
 			}
-			before, err := b.loadNow()
+			before, err := b.quiet(ctx)
 			if err != nil {
 				return nil, err
 			}

@@ -22,6 +22,7 @@ type bench struct {
 	wait          string        // of bandwidth probes
 	prefix        []string      // goes before a program
 	env           []string      // and this into its environment
+	patience      time.Duration // that is left
 	cpu           time.Duration // that programs which have ended used
 }
 

@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/softnic/softnic/device"
 )
 
 // small returns a test of 100 messages.
@@ -315,15 +314,14 @@ func TestMeter(t *testing.T) {
 
 // TestUse counts a process once, and two processes together.
 func TestUse(t *testing.T) {
-	u := measure(device0(t))
-	here := usage{PID: u.PID, CPU: time.Second, HasCPU: true, Mallocs: 10, Packets: 60}
-	there := usage{PID: u.PID, CPU: 2 * time.Second, HasCPU: true, Mallocs: 20, Packets: 40}
+	here := usage{Process: process, CPU: time.Second, HasCPU: true, Mallocs: 10, Packets: 60}
+	there := usage{Process: process, CPU: 2 * time.Second, HasCPU: true, Mallocs: 20, Packets: 40}
 	r := &Result{Config: Config{Size: 1000}}
 	r.use(here, there, 1e6)
 	if r.Processes != 1 || r.Packets != 100 || r.AllocsPerPacket != 0.1 || *r.CPUSeconds != 1 || *r.CPUPerGB != 1 {
 		t.Errorf("%+v", r)
 	}
-	there.PID++
+	there.Process++
 	r.use(here, there, 1e6)
 	if r.Processes != 2 || r.Packets != 100 || r.AllocsPerPacket != 0.3 || *r.CPUSeconds != 3 || *r.CPUPerGB != 3 {
 		t.Errorf("%+v", r)
@@ -335,8 +333,6 @@ func TestUse(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 }
-
-func device0(t *testing.T) *device.Device { return openPair(t).Device }
 
 // TestPrint holds the table of perftest: the header is that of perftest 4.5, and the columns fit.
 func TestPrint(t *testing.T) {

@@ -28,7 +28,7 @@ type Wait string
 
 // The ways to wait. In all of them Poll is called first.
 const (
-	Poll   Wait = "poll"   // CQ.Poll again and again; runtime.Gosched between two that find nothing
+	Poll   Wait = "poll"   // CQ.Poll again and again
 	Block  Wait = "block"  // CQ.Wait
 	Events Wait = "events" // CQ.Arm and CompChannel.Get, as a program with ibv_get_cq_event
 )

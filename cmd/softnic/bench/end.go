@@ -42,6 +42,7 @@ type end struct {
 	byQPN map[uint32]*lane
 	wc    []device.WC
 	beat  watchdog
+	yield bool // see pollers
 }
 
 // align is where the peer's messages begin: an atomic needs 8, a cache line is its own.
@@ -139,6 +140,17 @@ func (e *end) connect(remotes []device.Remote, regions []region) error {
 		}
 	}
 	return nil
+}
+
+// pollers tells in which process the other side is. Where all of a process's goroutines that may run at a time poll, they let others run in
+// between: the NIC's. Elsewhere they do not: one that yields and is at once run again keeps its thread from ever asking the network
+// poller what has come, and packets then wait for 10 ms (Go's runtime/proc.go: sysmon).
+func (e *end) pollers(other uint64) {
+	n := 1
+	if other == process && (e.c.active() || e.c.PeerPoll) {
+		n = 2
+	}
+	e.yield = runtime.GOMAXPROCS(0) <= n
 }
 
 func (e *end) receives() int {
@@ -241,7 +253,9 @@ func (e *end) next(ctx context.Context) ([]device.WC, error) {
 			if spins%256 == 0 {
 				err = ctx.Err()
 			}
-			runtime.Gosched()
+			if e.yield {
+				runtime.Gosched()
+			}
 		case Block:
 			n, err = e.cq.Wait(ctx, e.wc)
 		case Events:

@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
+	"math/rand/v2"
 	"runtime"
 	"time"
 
@@ -28,6 +28,7 @@ type message struct {
 	Step    string          `json:"step"` // ready, hello, check, start, stop; in an answer the same
 	Error   string          `json:"error,omitempty"`
 	Version int             `json:"version,omitempty"`
+	Process uint64          `json:"process,omitempty"` // see process
 	Config  *Config         `json:"config,omitempty"`
 	Remotes []device.Remote `json:"remotes,omitempty"`
 	Regions []region        `json:"regions,omitempty"`
@@ -37,15 +38,18 @@ type message struct {
 
 // usage is what a side has used in a test.
 type usage struct {
-	PID     int           `json:"pid"` // two sides in one process are counted once
+	Process uint64        `json:"process"` // two sides in one process are counted once
 	CPU     time.Duration `json:"cpu"`
 	HasCPU  bool          `json:"has_cpu"`
 	Mallocs uint64        `json:"mallocs"`
 	Packets uint64        `json:"packets"` // sent by its NIC
 }
 
+// process is a number of this process that no other has, on whatever machine.
+var process = rand.Uint64()
+
 func measure(d *device.Device) usage {
-	u := usage{PID: os.Getpid(), Packets: d.Counters().Load(stats.SentPkts)}
+	u := usage{Process: process, Packets: d.Counters().Load(stats.SentPkts)}
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	u.Mallocs = m.Mallocs
@@ -175,6 +179,8 @@ func (s *server) hello(m message) (r message, err error) {
 		return r, err
 	}
 	s.side = side
+	side.pollers(m.Process)
+	r.Process = process
 	side.fill(seedThere)
 	r.Remotes, r.Regions = side.describe()
 	return r, side.connect(m.Remotes, m.Regions)

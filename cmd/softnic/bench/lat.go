@@ -111,7 +111,9 @@ func (r *rally) await(ctx context.Context) error {
 		if spins%256 == 0 && ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		runtime.Gosched()
+		if r.e.yield {
+			runtime.Gosched()
+		}
 	}
 	r.seen = peek(r.byte)
 	r.e.beat.beats.Add(1)

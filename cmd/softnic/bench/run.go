@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"sync/atomic"
 	"time"
 
@@ -56,10 +55,11 @@ func (t *test) connect() error {
 	e := t.e
 	e.fill(seedHere)
 	remotes, regions := e.describe()
-	m, err := t.stream.ask(message{Step: "hello", Version: version, Config: &e.c, Remotes: remotes, Regions: regions})
+	m, err := t.stream.ask(message{Step: "hello", Version: version, Process: process, Config: &e.c, Remotes: remotes, Regions: regions})
 	if err != nil {
 		return err
 	}
+	e.pollers(m.Process)
 	return e.connect(m.Remotes, m.Regions)
 }
 
@@ -115,7 +115,7 @@ func (t *test) measure(ctx context.Context) error {
 func (r *Result) use(here, there usage, moved int) {
 	r.Packets = here.Packets + there.Packets
 	r.Processes = 1
-	if there.PID != os.Getpid() {
+	if there.Process != process {
 		r.Processes = 2
 		here.CPU += there.CPU
 		here.Mallocs += there.Mallocs
