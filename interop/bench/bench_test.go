@@ -196,6 +196,20 @@ func TestParseStat(t *testing.T) {
 	}
 }
 
+// TestQuiet waits no longer than there is patience for, nor when the user wants no more.
+func TestQuiet(t *testing.T) {
+	b := &bench{}
+	if _, err := b.quiet(t.Context()); err != nil {
+		t.Error(err)
+	}
+	b.patience = time.Hour
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := b.quiet(ctx); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestNumber(t *testing.T) {
 	for x, want := range map[float64]string{0: "0", 0.00123: "0.001", 0.66: "0.66", 5.4321: "5.43", 43.21: "43.2", 999.9: "1,000", 1700: "1,700", 5301234: "5,301,234", 123: "123"} {
 		if got := number(x); got != want {

@@ -6,10 +6,10 @@ import (
 	"encoding/json"
 	"io"
 	"net"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
-
 )
 
 // small returns a test of 100 messages.
@@ -123,6 +123,53 @@ func TestInterrupted(t *testing.T) {
 			t.Error(out.String())
 		}
 	}
+}
+
+// TestInterruptedLater ends tests that would go on for hours, somewhere in the middle.
+func TestInterruptedLater(t *testing.T) {
+	for _, op := range []Op{Write, Send} {
+		for _, latency := range []bool{false, true} {
+			p := openPair(t)
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+			defer cancel()
+			r, err := Run(ctx, p.Device, p.Other, small(latency, op, func(c *Config) { c.Duration = 5 * time.Hour }))
+			if err != nil || !r.Interrupted || !r.Verified {
+				t.Errorf("%s, latency %v: %v, %+v", op, latency, err, r)
+			}
+		}
+	}
+}
+
+// FuzzServe has the other side asked for anything: it answers or ends.
+func FuzzServe(f *testing.F) {
+	for _, s := range []string{
+		`{"step":"ready"}{"step":"hello"}`,
+		`{"step":"hello","version":1,"config":{"op":"write","size":8,"qps":1,"tx_depth":4,"post_list":1,"iters":5,"path_mtu":1024,"wait":"poll"},"remotes":[{"GID":"10.117.17.1","QPN":17,"PSN":5}],"regions":[{"out":0,"in":64,"rkey":1}]}{"step":"check"}{"step":"start"}{"step":"stop"}`,
+		`{"step":"hello","version":1,"config":{"latency":true,"op":"send","size":8,"qps":1,"tx_depth":1,"post_list":1,"iters":5,"path_mtu":256,"wait":"events"},"remotes":[{"GID":"10.117.17.1","QPN":17,"PSN":5}],"regions":[{}]}{"step":"start"}{"step":"start"}`,
+		`{"step":"stop"}[`,
+	} {
+		f.Add([]byte(s))
+	}
+	long := regexp.MustCompile("[0-9]{6}") // more memory or time than a fuzzer has
+	f.Fuzz(func(t *testing.T, asked []byte) {
+		if long.Match(asked) {
+			t.Skip()
+		}
+		p := openPair(t)
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		var answers bytes.Buffer
+		_ = Serve(ctx, p.Device, struct {
+			io.Reader
+			io.Writer
+		}{bytes.NewReader(asked), &answers})
+		for d := json.NewDecoder(&answers); d.More(); {
+			var m message
+			if err := d.Decode(&m); err != nil {
+				t.Fatalf("no answer: %v", err)
+			}
+		}
+	})
 }
 
 // TestDataIsCompared spoils a byte of what a side sends, or adds to what atomics add to.
@@ -247,6 +294,7 @@ func TestCheck(t *testing.T) {
 		{"no messages", func(c *Config) { c.Iters = 0 }, "-n 0: want 1 to"},
 		{"MTU", func(c *Config) { c.PathMTU = 1500 }, "-m 1500: want 256, 512"},
 		{"the past", func(c *Config) { c.Duration = -1 }, "-D -1ns has passed"},
+		{"memory", func(c *Config) { c.QPs, c.Size = 100, 1<<28 }, "-s 268435456 -q 100: want at most 1073741824 bytes"},
 		{"list", func(c *Config) { c.List, c.Depth = 8, 4 }, "-l 8: a list is not longer than the queue (-t 4)"},
 		{"cq mod", func(c *Config) { c.CQMod, c.Depth = 8, 4 }, "-Q 8: with -t 4 and -l 1 the queue would be full"},
 		{"cq mod, lists", func(c *Config) { c.CQMod, c.List, c.Depth = 12, 6, 16 }, ""},

@@ -35,7 +35,7 @@ const (
 
 // Limits of a Config.
 const (
-	maxSize    = 1 << 30
+	maxSize    = 1 << 30 // bytes of messages on all queue pairs together, each way
 	maxQPs     = 1024
 	maxSamples = 1 << 22 // iterations of a latency test, each of which is kept
 )
@@ -94,6 +94,8 @@ func (c *Config) Check() error {
 	switch {
 	case !slices.Contains([]int{256, 512, 1024, 2048, 4096}, c.PathMTU):
 		return fmt.Errorf("-m %d: want 256, 512, 1024, 2048 or 4096", c.PathMTU)
+	case c.Size > maxSize/c.QPs:
+		return fmt.Errorf("-s %d -q %d: want at most %d bytes on all queue pairs together", c.Size, c.QPs, maxSize)
 	case c.Duration < 0:
 		return fmt.Errorf("-D %v has passed", c.Duration)
 	case c.Op == Atomic && c.Size != 8:

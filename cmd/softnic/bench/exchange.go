@@ -90,10 +90,14 @@ func (s *stream) ask(m message) (message, error) {
 	return r, nil
 }
 
+// maxAsked is how many bytes a measuring side may say: a hello with all queue pairs is 400 KB.
+const maxAsked = 16 << 20
+
 // Serve is the other side of one test on dev. It returns when the stream ends, with nil unless something failed here; the
 // measuring side is told of that.
 func Serve(ctx context.Context, dev *device.Device, rw io.ReadWriter) error {
 	s := &server{dev: dev, stream: newStream(rw)}
+	s.stream.in = json.NewDecoder(io.LimitReader(rw, maxAsked))
 	defer s.end()
 	for {
 		var m message
