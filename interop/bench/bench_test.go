@@ -115,7 +115,12 @@ func TestJudge(t *testing.T) {
 		t.Errorf("%+v\n%s\n%s", j, j.line(), want)
 	}
 	j = judge(r, got, 4)
-	if !j.Busy || j.Value.Runs != 4 || !strings.HasSuffix(j.line(), "MACHINE BUSY: others used up to 0.26 CPUs") {
+	if !j.Busy || j.Value.Runs != 3 || !strings.HasSuffix(j.line(), "MACHINE BUSY: 3 quiet runs, others used up to 0.26 CPUs") {
+		t.Errorf("%+v\n%s", j, j.line())
+	}
+	// Where none is quiet, all count.
+	noisy := map[string]*series{"w": runs(bytesPerSec, 0.3, 4e8, 2e8), "i": runs(bytesPerSec, 0.1, 1e9)}
+	if j = judge(r, noisy, 1); !j.Busy || j.Quiet != 0 || j.Value.Runs != 2 || j.Ratio != 0.3 {
 		t.Errorf("%+v\n%s", j, j.line())
 	}
 

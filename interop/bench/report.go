@@ -41,12 +41,13 @@ type spread struct {
 	Runs   int     `json:"runs"`
 }
 
-// spread returns that of a metric, over the quiet runs if there are as many as wanted, else over all: busy is then true.
+// spread returns that of a metric, over the quiet runs, or over all where none is quiet. busy is true where fewer are quiet than wanted.
 func (s *series) spread(m metric, times float64, want int) (sp spread, busy, ok bool) {
-	busy = s.quiet() < want
+	quiet := s.quiet()
+	busy = quiet < want
 	var v []float64
 	for _, r := range s.Runs {
-		if x, has := r.Sample[m]; has && (busy || r.Others <= tooBusy) {
+		if x, has := r.Sample[m]; has && (quiet == 0 || r.Others <= tooBusy) {
 			v = append(v, x*times)
 		}
 	}
@@ -67,8 +68,9 @@ type judged struct {
 	Goal    float64 `json:"goal"`
 	Stretch float64 `json:"stretch"`
 	Verdict string  `json:"verdict"`
-	Busy    bool    `json:"busy"` // too few runs on a quiet machine: not to be believed
-	Others  float64 `json:"others"`
+	Busy    bool    `json:"busy"`   // too few runs on a quiet machine: not to be believed
+	Quiet   int     `json:"quiet"`  // so many there were, of the probe that had fewest
+	Others  float64 `json:"others"` // CPUs that other processes used, at most
 	Value   *spread `json:"value,omitempty"`
 	Anchor  *spread `json:"anchor,omitempty"` // nil: the value itself is judged
 	Unit    metric  `json:"unit"`
@@ -79,11 +81,12 @@ type judged struct {
 
 // judge judges a row by what the probes gave. want is how many quiet runs make it believable.
 func judge(r row, got map[string]*series, want int) judged {
-	j := judged{ID: r.id, What: r.what, AtMost: r.atMost, Goal: r.goal, Stretch: r.stretch, Verdict: unknown, Unit: r.value.metric, row: r}
+	j := judged{ID: r.id, What: r.what, AtMost: r.atMost, Goal: r.goal, Stretch: r.stretch, Verdict: unknown, Unit: r.value.metric, Quiet: math.MaxInt, row: r}
 	take := func(v value) (*spread, bool) {
 		s := got[v.probe]
 		if s == nil {
 			j.Why = v.probe + " was not run"
+			j.Quiet = 0
 			return nil, false
 		}
 		sp, busy, ok := s.spread(v.metric, v.factor(), want)
@@ -91,6 +94,7 @@ func judge(r row, got map[string]*series, want int) judged {
 			j.Others = max(j.Others, m.Others)
 		}
 		j.Busy = j.Busy || busy
+		j.Quiet = min(j.Quiet, s.quiet())
 		if !ok {
 			j.Why = v.probe + ": no " + string(v.metric)
 			if s.Err != "" {
@@ -143,7 +147,7 @@ func (j *judged) line() string {
 	}
 	b.WriteString(")")
 	if j.Busy {
-		fmt.Fprintf(&b, "  MACHINE BUSY: others used up to %.2f CPUs", j.Others)
+		fmt.Fprintf(&b, "  MACHINE BUSY: %d quiet runs, others used up to %.2f CPUs", j.Quiet, j.Others)
 	}
 	return b.String()
 }
