@@ -217,9 +217,19 @@ func pattern(b []byte, seed uint64, lane int) {
 	}
 }
 
+// settle takes the lock of each queue pair, under which its NIC writes: what a peer was told is done is seen then, and what
+// was read here is read before the NIC writes again.
+func (e *end) settle() {
+	for _, l := range e.lanes {
+		l.qp.Query()
+	}
+}
+
 // compare compares what has come with what the other side made with its seed.
 func (e *end) compare(seed uint64) error {
 	want := make([]byte, e.c.Size)
+	e.settle()
+	defer e.settle()
 	for i, l := range e.lanes {
 		pattern(want, seed, i)
 		for j := range want {
@@ -233,6 +243,7 @@ func (e *end) compare(seed uint64) error {
 
 // sum returns what peers have added, on all lanes.
 func (e *end) sum() (n uint64) {
+	e.settle()
 	for _, l := range e.lanes {
 		n += binary.NativeEndian.Uint64(l.in)
 	}
