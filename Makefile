@@ -17,7 +17,7 @@ BUILD_PRELOAD := $(PRELOAD)
 TEST_PRELOAD := $(if $(shell command -v $(firstword $(CC))),$(PRELOAD))
 endif
 
-.PHONY: build test lint race fuzz interop corpus pyverbs mutants nightly clean
+.PHONY: build test lint race fuzz interop corpus bench pyverbs mutants nightly clean
 
 build: $(BUILD_PRELOAD) ## bin/softnic
 	$(GO) build -o bin/softnic ./cmd/softnic
@@ -43,6 +43,10 @@ corpus: ## makes the golden captures in testdata anew: kernel rxe in a VM, and s
 	SOFTNIC_CORPUS=testdata bash interop/run.sh -run '^TestCorpus$$'
 	$(GO) test -count 1 ./interop/corpus
 	$(GO) test -count 1 -run '^TestGoldenAsTshark$$' ./interop/judge
+
+ROWS ?=
+bench: ## softnic against what a user would take instead: ROWS=P1,P6 for some rows, ARGS=-j for JSON
+	@bash interop/bench/run.sh $(if $(ROWS),-rows $(ROWS)) $(ARGS)
 
 pyverbs: ## rdma-core v44's own Python suite, on a copy of yours: TESTS=<rdma-core v44>/tests
 	@test -x /usr/bin/python3 || { echo "pyverbs: no /usr/bin/python3: apt install python3-pyverbs ibverbs-providers"; exit 1; }

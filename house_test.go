@@ -73,8 +73,8 @@ var mayImport = map[string][]string{
 // golang.org/x/sys are free. gopacket only where layers are offered to others or a
 // capture is read.
 var external = map[string][]string{
-	"github.com/google/gopacket":      {"wire/layers", "cmd/softnic/demo", "interop"},
-	"github.com/vishvananda/netlink":  {"tap", "interop"},
+	"github.com/google/gopacket":      {"wire/layers", "interop"},
+	"github.com/vishvananda/netlink":  {"tap", "cmd/softnic/bench", "interop"},
 	"github.com/spf13/cobra":          {"cmd"},
 	"github.com/spf13/pflag":          {"cmd"},
 	"github.com/BurntSushi/toml":      {"cmd"},

@@ -4,6 +4,7 @@
 //	softnic run        a NIC on a TAP interface or on a UDP socket, as a daemon
 //	softnic exec       an unmodified verbs program that sees this NIC
 //	softnic pingpong   the peer of the stock ibv_rc_pingpong and ibv_ud_pingpong
+//	softnic bench      bandwidth and latency between two NICs, as perftest measures them
 //	softnic capture    what passes a daemon, live
 //	softnic impair     what its network does to packets on purpose
 //	softnic replay     a recorded peer, or a scenario, against this NIC: compares what it answers
@@ -12,7 +13,7 @@
 //	softnic trace      a capture of RoCE traffic judged by the rules of the transports
 //
 // Each subcommand is one file here, which wires flags to packages and has no
-// logic of its own: package nic opens a NIC from flags, pingpong, demo and exec are those
+// logic of its own: package nic opens a NIC from flags, pingpong, bench, demo and exec are those
 // commands, judge is trace, show prints; control (below the module's root) is how a daemon is asked.
 //
 // Errors are one line on stderr that says what to do. The exit code is 1, or 2 for a

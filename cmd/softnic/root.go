@@ -44,7 +44,7 @@ Begin with
 		return &nic.UsageError{Err: fmt.Errorf("%w: see `%s --help`", err, cmd.CommandPath())}
 	})
 	root.PersistentFlags().BoolP("json", "j", false, "print JSON")
-	root.AddCommand(newDemo(), newRun(), newExec(), newPingpong(), newDev(), newLink(), newStatistic(), newResource(), newImpair(), newCapture(), newTrace(), newReplay(), newVersion())
+	root.AddCommand(newDemo(), newRun(), newExec(), newPingpong(), newBench(), newDev(), newLink(), newStatistic(), newResource(), newImpair(), newCapture(), newTrace(), newReplay(), newVersion())
 	return root
 }
 

@@ -87,3 +87,17 @@ func TestInterfaceRemoved(t *testing.T) {
 	code, _, errs := p.wait()
 	checkError(t, code, exitFailure, errs, "tap sn0: somebody removed the interface: start again")
 }
+
+// TestBenchTAP measures over two TAPs on a bridge, in one process and in two.
+func TestBenchTAP(t *testing.T) {
+	needTUN(t)
+	for want, more := range map[string][]string{", 1 process,": nil, ", 2 processes,": {"--two"}} {
+		p := command(t, append([]string{"bench", "bw", "write", "--link", "tap", "--block", "-n", "100"}, more...)...)
+		inNamespace(p, true)
+		p.start()
+		code, out, errs := p.wait()
+		if code != 0 || errs != "" || !strings.Contains(out, want) || !strings.Contains(out, "tap snbench0") || !strings.Contains(out, "data verified") {
+			t.Errorf("exit code %d, %q\n%s", code, errs, out)
+		}
+	}
+}

@@ -1,0 +1,208 @@
+//go:build linux
+
+package main
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// measured is a run of a probe.
+type measured struct {
+	Sample sample  `json:"sample"`
+	Others float64 `json:"others"` // CPUs that other processes used meanwhile
+}
+
+// series is what the runs of a probe gave.
+type series struct {
+	Runs []measured `json:"runs"`
+	Err  string     `json:"error,omitempty"` // why there are no more
+}
+
+// quiet counts the runs that can be believed.
+func (s *series) quiet() (n int) {
+	for _, m := range s.Runs {
+		if m.Others <= tooBusy {
+			n++
+		}
+	}
+	return n
+}
+
+// spread is a median with the least and the greatest.
+type spread struct {
+	Median float64 `json:"median"`
+	Min    float64 `json:"min"`
+	Max    float64 `json:"max"`
+	Runs   int     `json:"runs"`
+}
+
+// spread returns that of a metric, over the quiet runs, or over all where none is quiet. busy is true where fewer are quiet than wanted.
+func (s *series) spread(m metric, times float64, want int) (sp spread, busy, ok bool) {
+	quiet := s.quiet()
+	busy = quiet < want
+	var v []float64
+	for _, r := range s.Runs {
+		if x, has := r.Sample[m]; has && (quiet == 0 || r.Others <= tooBusy) {
+			v = append(v, x*times)
+		}
+	}
+	if len(v) == 0 {
+		return sp, busy, false
+	}
+	slices.Sort(v)
+	n := len(v)
+	return spread{Median: (v[(n-1)/2] + v[n/2]) / 2, Min: v[0], Max: v[n-1], Runs: n}, busy, true
+}
+
+// judged is a row with what was measured. JSON has it so.
+type judged struct {
+	ID      string  `json:"row"`
+	What    string  `json:"what"`
+	Ratio   float64 `json:"ratio"`
+	AtMost  bool    `json:"at_most"` // less is better
+	Goal    float64 `json:"goal"`
+	Stretch float64 `json:"stretch"`
+	Verdict string  `json:"verdict"`
+	Busy    bool    `json:"busy"`   // too few runs on a quiet machine: not to be believed
+	Quiet   int     `json:"quiet"`  // so many there were, of the probe that had fewest
+	Others  float64 `json:"others"` // CPUs that other processes used, at most
+	Value   *spread `json:"value,omitempty"`
+	Anchor  *spread `json:"anchor,omitempty"` // nil: the value itself is judged
+	Unit    metric  `json:"unit"`
+	Why     string  `json:"why,omitempty"` // there is no number
+
+	row row
+}
+
+// judge judges a row by what the probes gave. want is how many quiet runs make it believable.
+func judge(r row, got map[string]*series, want int) judged {
+	j := judged{ID: r.id, What: r.what, AtMost: r.atMost, Goal: r.goal, Stretch: r.stretch, Verdict: unknown, Unit: r.value.metric, Quiet: math.MaxInt, row: r}
+	take := func(v value) (*spread, bool) {
+		s := got[v.probe]
+		if s == nil {
+			j.Why = v.probe + " was not run"
+			j.Quiet = 0
+			return nil, false
+		}
+		sp, busy, ok := s.spread(v.metric, v.factor(), want)
+		for _, m := range s.Runs {
+			j.Others = max(j.Others, m.Others)
+		}
+		j.Busy = j.Busy || busy
+		j.Quiet = min(j.Quiet, s.quiet())
+		if !ok {
+			j.Why = v.probe + ": no " + string(v.metric)
+			if s.Err != "" {
+				j.Why = v.probe + ": " + s.Err
+			}
+			return nil, false
+		}
+		return &sp, true
+	}
+	var ok bool
+	if j.Value, ok = take(r.value); !ok {
+		return j
+	}
+	j.Ratio = j.Value.Median
+	if r.anchor.probe != "" {
+		if j.Anchor, ok = take(r.anchor); !ok {
+			return j
+		}
+		if j.Anchor.Median <= 0 {
+			j.Why = r.anchor.probe + " measured nothing"
+			return j
+		}
+		j.Ratio /= j.Anchor.Median
+	}
+	j.Verdict = r.verdict(j.Ratio)
+	return j
+}
+
+// line is a row for people.
+func (j *judged) line() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%-4s", j.ID)
+	if j.Why != "" {
+		fmt.Fprintf(&b, "%-44s %s: %s", j.What, j.Verdict, j.Why)
+		return b.String()
+	}
+	fmt.Fprintf(&b, "%-44s %6s", j.What, ratio(j.Ratio))
+	if j.row.noGoal {
+		fmt.Fprintf(&b, "  %-31s", "no goal")
+	} else {
+		sign := ">="
+		if j.AtMost {
+			sign = "<="
+		}
+		fmt.Fprintf(&b, "  goal %s%-5s stretch %s%-5s %-7s", sign, ratio(j.Goal), sign, ratio(j.Stretch), j.Verdict)
+	}
+	fmt.Fprintf(&b, " (%s", describe(j.row.value, j.Value, j.Unit))
+	if j.Anchor != nil {
+		fmt.Fprintf(&b, ", %s", describe(j.row.anchor, j.Anchor, j.Unit))
+	}
+	b.WriteString(")")
+	if j.Busy {
+		fmt.Fprintf(&b, "  MACHINE BUSY: %d quiet runs, others used up to %.2f CPUs", j.Quiet, j.Others)
+	}
+	return b.String()
+}
+
+func describe(v value, s *spread, m metric) string {
+	unit, by := string(m), 1.0
+	switch m {
+	case bytesPerSec:
+		unit, by = "MB/s", 1e6
+	case msgsPerSec:
+		unit, by = "k msg/s", 1e3
+	}
+	name := v.probe
+	if f := v.factor(); f != 1 {
+		name = number(f) + " x " + name
+	}
+	return fmt.Sprintf("%s %s %s [%s-%s]", name, number(s.Median/by), unit, number(s.Min/by), number(s.Max/by))
+}
+
+// number prints three digits that count, and thousands apart.
+func number(x float64) string {
+	digits := 0
+	if a := math.Abs(x); a > 0 && a < 100 {
+		digits = min(3, max(0, 2-int(math.Floor(math.Log10(a)))))
+	}
+	s := strconv.FormatFloat(x, 'f', digits, 64)
+	whole, frac, point := strings.Cut(s, ".")
+	for i := len(whole) - 3; i > 0; i -= 3 {
+		whole = whole[:i] + "," + whole[i:]
+	}
+	if point {
+		frac = strings.TrimRight(frac, "0")
+		if frac != "" {
+			return whole + "." + frac
+		}
+	}
+	return whole
+}
+
+func ratio(x float64) string { return strconv.FormatFloat(x, 'f', 2, 64) }
+
+// printReport prints all rows, and what to think of them.
+func printReport(w io.Writer, m machine, js []judged) {
+	fmt.Fprintln(w, m)
+	count := map[string]int{}
+	for i := range js {
+		fmt.Fprintln(w, js[i].line())
+		count[js[i].Verdict]++
+		if js[i].Busy {
+			count["busy"]++
+		}
+	}
+	fmt.Fprintf(w, "bench: %d reach the stretch goal, %d the goal, %d miss it, %d unknown", count[stretched], count[met], count[missed], count[unknown])
+	if n := count["busy"]; n > 0 {
+		fmt.Fprintf(w, "; %d rows are of a machine too busy to believe them (others used more than %.2f CPUs)", n, tooBusy)
+	}
+	fmt.Fprintln(w)
+}

@@ -1,0 +1,139 @@
+//go:build linux
+
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// metric is one number of a probe's run.
+type metric string
+
+const (
+	bytesPerSec metric = "bytes/s"
+	msgsPerSec  metric = "messages/s"
+	usec        metric = "us" // median, one way; the whole operation for atomics
+	cpuPerGB    metric = "CPU s/GB"
+	allocs      metric = "allocations/packet"
+)
+
+// value is a number of a probe, times a factor; of an empty probe it is 1.
+type value struct {
+	probe  string
+	metric metric
+	times  float64 // 0: 1
+}
+
+func (v value) factor() float64 {
+	if v.times == 0 {
+		return 1
+	}
+	return v.times
+}
+
+// row is a number with a goal.
+type row struct {
+	id, what      string
+	value, anchor value
+	atMost        bool // less is better
+	goal, stretch float64
+	slack         float64 // a value above the goal by no more counts as the goal: what start and end of a run cost
+	noGoal        bool    // told and not judged
+}
+
+// rows are those of the project's performance goals.
+//
+// The rows of the kernel's driver (softnic against rxe in a virtual machine) are measured where that runs, in
+// the lab, and not here.
+var rows = []row{
+	{id: "P1", what: "write 64 KiB / iperf3", value: value{probe: "write-64k", metric: bytesPerSec}, anchor: value{probe: "iperf3", metric: bytesPerSec}, goal: 0.80, stretch: 1.0},
+	{id: "P2", what: "write 64 KiB, MTU 1024 / iperf3", value: value{probe: "write-64k-1024", metric: bytesPerSec}, anchor: value{probe: "iperf3", metric: bytesPerSec}, goal: 0.65, stretch: 0.85},
+	{id: "P3", what: "write 1 MiB / iperf3", value: value{probe: "write-1m", metric: bytesPerSec}, anchor: value{probe: "iperf3", metric: bytesPerSec}, goal: 1.0, stretch: 1.2},
+	{id: "P4", what: "write 64 KiB / UCX tag_bw", value: value{probe: "write-64k", metric: bytesPerSec}, anchor: value{probe: "ucx-tag-64k", metric: bytesPerSec}, goal: 1.1, stretch: 1.3},
+	{id: "P4", what: "write 64 KiB / UCX put_bw", value: value{probe: "write-64k", metric: bytesPerSec}, anchor: value{probe: "ucx-put-64k", metric: bytesPerSec}, goal: 2.0, stretch: 2.5},
+	{id: "P5", what: "read 64 KiB / P1", value: value{probe: "read-64k", metric: bytesPerSec}, anchor: value{probe: "write-64k", metric: bytesPerSec}, goal: 0.85, stretch: 0.95},
+	{id: "P5", what: "send 64 KiB / P1", value: value{probe: "send-64k", metric: bytesPerSec}, anchor: value{probe: "write-64k", metric: bytesPerSec}, goal: 0.85, stretch: 0.95},
+	{id: "P6", what: "write 64 KiB / UDP, GSO and GRO", value: value{probe: "write-64k", metric: bytesPerSec}, anchor: value{probe: "udp-gso", metric: bytesPerSec}, goal: 0.55, stretch: 0.7},
+	{id: "P7", what: "write 64 KiB / UDP, plain", value: value{probe: "write-64k", metric: bytesPerSec}, anchor: value{probe: "udp-plain", metric: bytesPerSec}, goal: 2.5, stretch: 3.2},
+	{id: "P8", what: "write 64 B, lists of 64 / UCX put_bw", value: value{probe: "write-64-list", metric: msgsPerSec}, anchor: value{probe: "ucx-put-64", metric: msgsPerSec}, goal: 12, stretch: 25},
+	{id: "P9", what: "write 64 B, one by one / UCX put_bw", value: value{probe: "write-64", metric: msgsPerSec}, anchor: value{probe: "ucx-put-64", metric: msgsPerSec}, goal: 1.0, stretch: 5},
+	{id: "P10", what: "write latency, polling / UDP, spinning", value: value{probe: "lat-poll", metric: usec}, anchor: value{probe: "ping-spin", metric: usec}, atMost: true, goal: 2.2, stretch: 1.5},
+	{id: "P10", what: "write latency, polling / UCX tag_lat", value: value{probe: "lat-poll", metric: usec}, anchor: value{probe: "ucx-tag-lat", metric: usec}, atMost: true, goal: 1.4, stretch: 1.0},
+	{id: "P10", what: "write latency, polling / UCX put_lat", value: value{probe: "lat-poll", metric: usec}, anchor: value{probe: "ucx-put-lat", metric: usec}, atMost: true, goal: 0.7, stretch: 0.45},
+	{id: "P11", what: "write latency, CQ.Wait / UDP, blocking", value: value{probe: "lat-block", metric: usec}, anchor: value{probe: "ping-block", metric: usec}, atMost: true, goal: 2.5, stretch: 1.8},
+	{id: "P12", what: "write latency, events / UDP, netpoller", value: value{probe: "lat-events", metric: usec}, anchor: value{probe: "ping-netpoll", metric: usec}, atMost: true, goal: 4, stretch: 2.5},
+	{id: "P13", what: "fetch-add latency / write round trip", value: value{probe: "lat-fadd", metric: usec}, anchor: value{probe: "lat-poll", metric: usec, times: 2}, atMost: true, goal: 1.3, stretch: 1.1},
+	{id: "P14", what: "write 64 KiB, 64 queue pairs / P1", value: value{probe: "write-64qp", metric: bytesPerSec}, anchor: value{probe: "write-64k", metric: bytesPerSec}, goal: 0.85, stretch: 1.0},
+	{id: "P15", what: "write 64 KiB, TAPs on a bridge / P1", value: value{probe: "write-tap", metric: bytesPerSec}, anchor: value{probe: "write-64k", metric: bytesPerSec}, goal: 0.7, stretch: 0.9},
+	{id: "P16", what: "allocations per packet, P1", value: value{probe: "write-64k", metric: allocs}, atMost: true, slack: 0.005},
+	{id: "P17", what: "CPU s per GB, both sides, P1", value: value{probe: "write-64k", metric: cpuPerGB}, atMost: true, goal: 0.9, stretch: 0.65},
+	{id: "S1", what: "ib_write_bw 64 KiB, two daemons / iperf3", value: value{probe: "ib_write_bw", metric: bytesPerSec}, anchor: value{probe: "iperf3", metric: bytesPerSec}, noGoal: true},
+	{id: "S2", what: "ib_send_lat -e, two daemons / UDP, blocking", value: value{probe: "ib_send_lat", metric: usec}, anchor: value{probe: "ping-block", metric: usec}, atMost: true, noGoal: true},
+}
+
+// Verdicts.
+const (
+	stretched = "STRETCH" // the stretch goal is reached
+	met       = "MET"
+	missed    = "MISSED"
+	unjudged  = "-"       // there is no goal
+	unknown   = "UNKNOWN" // something could not be measured
+)
+
+// verdict judges a ratio.
+func (r *row) verdict(ratio float64) string {
+	reached := func(goal float64) bool {
+		if r.atMost {
+			return ratio <= goal+r.slack
+		}
+		return ratio >= goal-r.slack
+	}
+	switch {
+	case r.noGoal:
+		return unjudged
+	case reached(r.stretch):
+		return stretched
+	case reached(r.goal):
+		return met
+	}
+	return missed
+}
+
+// selectRows returns the rows whose names are listed, as "P1,P6"; all for "".
+func selectRows(list string) ([]row, error) {
+	if list == "" {
+		return rows, nil
+	}
+	var out []row
+	for id := range strings.SplitSeq(list, ",") {
+		n := len(out)
+		for _, r := range rows {
+			if r.id == strings.ToUpper(strings.TrimSpace(id)) {
+				out = append(out, r)
+			}
+		}
+		if len(out) == n {
+			return nil, fmt.Errorf("there is no row %q: want some of %s", id, strings.Join(rowIDs(), ","))
+		}
+	}
+	return out, nil
+}
+
+func rowIDs() (ids []string) {
+	for _, r := range rows {
+		ids = append(ids, r.id)
+	}
+	return slices.Compact(ids)
+}
+
+// probesOf lists the probes that rows need, in the order of all.
+func probesOf(rs []row) (names []string) {
+	for _, p := range probes {
+		if slices.ContainsFunc(rs, func(r row) bool { return r.value.probe == p.name || r.anchor.probe == p.name }) {
+			names = append(names, p.name)
+		}
+	}
+	return names
+}
