@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"slices"
 	"sort"
+	"strconv"
 	"strings"
 
 	"github.com/BurntSushi/toml"
@@ -71,7 +72,15 @@ func setFlag(f *pflag.Flag, v any) error {
 		default:
 			return fmt.Errorf("want text in quotes, or a number: not %v", one)
 		}
-		if err := f.Value.Set(fmt.Sprint(one)); err != nil {
+		err := f.Value.Set(fmt.Sprint(one))
+		if bad := (*strconv.NumError)(nil); errors.As(err, &bad) {
+			want := "a number"
+			if f.Value.Type() == "bool" {
+				want = "true or false"
+			}
+			return fmt.Errorf("want %s, not %q: %w", want, bad.Num, bad.Err)
+		}
+		if err != nil {
 			return err
 		}
 	}

@@ -183,7 +183,7 @@ func TestConfig(t *testing.T) {
 		"udp = \"127.0.0.1\"\nudp = \"x\"":       "nic.toml: line 2: ",
 		"nonsense = 1":                           "nic.toml: nonsense is not a flag of `softnic run`: have addr, capture, capture-files,",
 		"[link]\nmtu = 1":                        "link is not a flag",
-		"mtu = \"much\"":                         "nic.toml: mtu: strconv.ParseInt",
+		"mtu = \"much\"":                         "nic.toml: mtu: want a number, not \"much\"",
 		"mtu = [1500]":                           "nic.toml: mtu: one value is wanted, not a list",
 		"impair = [[1]]":                         "nic.toml: impair: want text in quotes, or a number",
 		"until-idle = \"1s\"":                    "until-idle is not a flag",

@@ -2,6 +2,7 @@ package impair
 
 import (
 	"os"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -16,7 +17,12 @@ func TestDocumented(t *testing.T) {
 		text := string(b)
 		has := func(what, word string) {
 			t.Helper()
-			if !strings.Contains(text, word) {
+			// As a word of its own, not as the end or the middle of another.
+			end := `([^a-z-]|$)`
+			if strings.HasSuffix(word, "=") {
+				end = ""
+			}
+			if !regexp.MustCompile(`(^|[^a-z-])` + regexp.QuoteMeta(word) + end).MatchString(text) {
 				t.Errorf("%s does not tell of %s %s", file, what, word)
 			}
 		}
