@@ -16,7 +16,7 @@ import (
 func TestLive(t *testing.T) {
 	needStock(t)
 	a, b := startDaemon(t, daemonOptions{}), startDaemon(t, daemonOptions{})
-	file, picture := jobFile(t, "live.pcapng"), filepath.Join(t.TempDir(), "live.svg")
+	file, picture := jobFile(t, "live-injected.pcapng"), filepath.Join(t.TempDir(), "live.svg")
 	on := func(d *daemon, args ...string) string {
 		t.Helper()
 		r := tool(t, options{}, append([]string{softnic}, append(args, "--socket", d.socket)...)...)
