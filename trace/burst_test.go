@@ -88,6 +88,22 @@ func TestBursts(t *testing.T) {
 	}
 }
 
+// A packet that is right as a whole is one, also if it begins with what could be one by itself.
+func TestBurstWithin(t *testing.T) {
+	s := wire.NewSpec(wire.Path{Src: hostA, Dst: hostB}, bth.Make(bth.RC, bth.SendOnly), 0x112233, 7)
+	s.Payload = make([]byte, 64)
+	inner := wire.Build(&s)[wire.NetLen4:]
+	s.Payload = append(bytes.Clone(inner[bth.Len:]), inner...)
+	whole := wire.Build(&s)
+	if !right(packet(whole[:wire.NetLen4], whole[wire.NetLen4:wire.NetLen4+len(inner)], 0)) {
+		t.Fatal("the beginning is no packet")
+	}
+	_, got, err := streamOf(t, StreamOptions{}, pcapFile(orders[0], pcapMicro, 101, whole))
+	if err != nil || len(got) != 1 || !bytes.Equal(got[0].IP, whole) {
+		t.Errorf("%d packets, %v", len(got), err)
+	}
+}
+
 // What is taken apart is, put together, what it was.
 func FuzzBurst(f *testing.F) {
 	f.Add(merged(burstOf(false, bth.SendOnly, 64, 64, 13)))

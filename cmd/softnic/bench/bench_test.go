@@ -150,10 +150,10 @@ func FuzzServe(f *testing.F) {
 	} {
 		f.Add([]byte(s))
 	}
-	long := regexp.MustCompile("[0-9]{6}") // more memory or time than a fuzzer has
+	long := regexp.MustCompile("[0-9]{6}")
 	f.Fuzz(func(t *testing.T, asked []byte) {
 		if long.Match(asked) {
-			t.Skip()
+			t.Skip("it asks for more memory or time than a fuzzer has")
 		}
 		p := openPair(t)
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
