@@ -52,9 +52,9 @@ type CQ struct {
 	sent     int // events handed to the channel
 	count    int // of Moderate
 	period   time.Duration
-	pending  int           // completions that have made no event yet, and are to
-	timer    clock.Timer   // runs while there are some; nil: never set
-	wake     chan struct{} // holds a token when something was added since the last Wait
+	pending  int         // completions that have made no event yet, and are to
+	timer    clock.Timer // runs while there are some; nil: never set
+	wake     sleeper     // is woken when something was added
 }
 
 // CreateCQ makes a completion queue (ibv_create_cq), which holds as many completions as it was asked for. EINVAL: Entries out of
@@ -64,7 +64,7 @@ func (c *Context) CreateCQ(in CQInit) (*CQ, error) {
 	if in.Entries < 1 || in.Entries > MaxCQE {
 		return nil, &OpError{op, "", because(EINVAL, "%d entries: 1 ... %d are possible", in.Entries, MaxCQE)}
 	}
-	q := &CQ{ctx: c, channel: in.Channel, handler: in.Handler, tell: in.Notify, shared: in.Ring, wake: make(chan struct{}, 1)}
+	q := &CQ{ctx: c, channel: in.Channel, handler: in.Handler, tell: in.Notify, shared: in.Ring, wake: newSleeper()}
 	if in.Ring == nil {
 		q.ring = make([]WC, in.Entries)
 	}
@@ -98,7 +98,18 @@ func (q *CQ) name() string { return fmt.Sprintf("cq %d", q.id) }
 
 // Poll takes up to len(wc) completions, oldest first, and returns how many: 0 if there are none
 // (ibv_poll_cq). It does not fail, also not on a queue that is destroyed.
+//
+// Where it finds none it takes in what the link has brought, and looks again: who polls needs no other goroutine to
+// get on.
 func (q *CQ) Poll(wc []WC) int {
+	n := q.take(wc)
+	if n == 0 && len(wc) > 0 && q.ctx.dev.Progress() {
+		n = q.take(wc)
+	}
+	return n
+}
+
+func (q *CQ) take(wc []WC) int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	n := min(len(wc), q.n)
@@ -117,19 +128,17 @@ func (q *CQ) Poll(wc []WC) int {
 // with the error of ctx, and with EIO when the queue is destroyed and what it held was taken. With no room in wc it returns 0 at once.
 func (q *CQ) Wait(ctx context.Context, wc []WC) (int, error) {
 	for {
-		if n := q.Poll(wc); n > 0 || len(wc) == 0 {
+		if n := q.take(wc); n > 0 || len(wc) == 0 {
 			return n, nil
 		}
 		q.mu.Lock()
 		dead := q.dead
 		q.mu.Unlock()
 		if dead {
-			q.token() // for another who waits
+			q.wake.wake() // for another who waits
 			return 0, &OpError{"poll_cq", q.name(), because(EIO, "it is destroyed")}
 		}
-		select {
-		case <-q.wake:
-		case <-ctx.Done():
+		if q.wake.sleep(ctx, q.ctx.dev.rx); ctx.Err() != nil {
 			return 0, &OpError{"poll_cq", q.name(), ctx.Err()}
 		}
 	}
@@ -172,7 +181,7 @@ func (q *CQ) push(wc *WC, solicited bool) bool {
 	if fire {
 		q.fired()
 	}
-	q.token()
+	q.wake.wake()
 	q.mu.Unlock()
 	if fire {
 		q.notify()
@@ -300,14 +309,6 @@ func (q *CQ) ReplaceRing(f func(old CompletionRing) (CompletionRing, error)) err
 	return nil
 }
 
-// token wakes who waits.
-func (q *CQ) token() {
-	select {
-	case q.wake <- struct{}{}:
-	default:
-	}
-}
-
 func (q *CQ) notify() {
 	switch {
 	case q.tell != nil:
@@ -362,7 +363,7 @@ func (q *CQ) Destroy() (delivered int, err error) {
 	if q.timer != nil {
 		q.timer.Stop()
 	}
-	q.token()
+	q.wake.wake()
 	sent := q.sent
 	q.mu.Unlock()
 	withdrawn := c.dev.dispatch.withdraw(func(f call) bool { return f.of == q })

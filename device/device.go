@@ -56,6 +56,7 @@ type Device struct {
 	up       atomic.Bool  // the port is active, as contexts were told; changed with mu held
 	limits   limits       // has its lock
 	batches  []*link.Batch
+	rx       *receiver // of what the link brings; nil where only a goroutine can receive
 	wg       sync.WaitGroup
 
 	qpMu sync.RWMutex
@@ -137,7 +138,13 @@ func Open(ep link.Endpoint, o Options) (*Device, error) {
 	d.downs = info.Downs
 	d.follow()
 	d.dispatch = newDispatcher(o.Stepped)
-	for _, src := range port.Sources() {
+	for i, src := range port.Sources() {
+		if p, ok := port.Poller(); ok && i == 0 && !o.Stepped {
+			d.rx = newReceiver(d, src, p)
+			d.wg.Add(1)
+			go d.rx.loop()
+			continue
+		}
 		b := link.NewBatch(rxBatch)
 		if o.Stepped {
 			d.batches = append(d.batches, b)
@@ -168,6 +175,11 @@ func (d *Device) now() transport.Time {
 }
 
 func duration(t transport.Time) time.Duration { return time.Duration(t) }
+
+// Progress takes in what the link has brought, as CQ.Poll does when it finds nothing, for a program that polls memory; it reports whether there
+// was anything. Packets are also taken in when nobody calls it, only later. On links other than UDP, and where somebody else is at
+// it, it does nothing.
+func (d *Device) Progress() bool { return d.rx != nil && d.rx.look() }
 
 // Name returns Options.Name, or what that means.
 func (d *Device) Name() string { return d.name }
@@ -305,6 +317,7 @@ func (d *Device) Close() error {
 	d.closed = true
 	contexts := keysOf(d.contexts)
 	d.mu.Unlock()
+	d.rx.close()
 	// The link first: it lets go of a send that waits, and of whoever waits for that.
 	err := d.port.Close()
 	for _, c := range contexts {

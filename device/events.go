@@ -15,11 +15,11 @@ type eventList[T any] struct {
 	mu     sync.Mutex
 	list   []T
 	closed bool
-	ready  chan struct{} // holds a token while list is not empty, or it is closed
-	sink   func(T)       // takes the events instead of the list; nil: none
+	ready  sleeper // is woken while list is not empty, or it is closed
+	sink   func(T) // takes the events instead of the list; nil: none
 }
 
-func newEventList[T any]() *eventList[T] { return &eventList[T]{ready: make(chan struct{}, 1)} }
+func newEventList[T any]() *eventList[T] { return &eventList[T]{ready: newSleeper()} }
 
 // add appends an event.
 func (l *eventList[T]) add(e T) {
@@ -34,7 +34,7 @@ func (l *eventList[T]) add(e T) {
 		return
 	}
 	l.list = append(l.list, e)
-	l.signal()
+	l.ready.wake()
 	l.mu.Unlock()
 }
 
@@ -53,14 +53,6 @@ func (l *eventList[T]) setSink(sink func(T)) {
 	l.list = nil
 }
 
-// signal puts the token back; the lock is held.
-func (l *eventList[T]) signal() {
-	select {
-	case l.ready <- struct{}{}:
-	default:
-	}
-}
-
 // tryGet takes the oldest event.
 func (l *eventList[T]) tryGet() (e T, ok bool) {
 	l.mu.Lock()
@@ -71,13 +63,13 @@ func (l *eventList[T]) tryGet() (e T, ok bool) {
 	e = l.list[0]
 	l.list = append(l.list[:0], l.list[1:]...)
 	if len(l.list) > 0 || l.closed {
-		l.signal()
+		l.ready.wake()
 	}
 	return e, true
 }
 
-// get waits for an event. It fails with the error of ctx, or EIO after close.
-func (l *eventList[T]) get(ctx context.Context) (e T, err error) {
+// get waits for an event, and receives from the link meanwhile if rx is given. It fails with the error of ctx, or EIO after close.
+func (l *eventList[T]) get(ctx context.Context, rx *receiver) (e T, err error) {
 	for {
 		if e, ok := l.tryGet(); ok {
 			return e, nil
@@ -85,15 +77,13 @@ func (l *eventList[T]) get(ctx context.Context) (e T, err error) {
 		l.mu.Lock()
 		closed := l.closed
 		if closed {
-			l.signal()
+			l.ready.wake()
 		}
 		l.mu.Unlock()
 		if closed {
 			return e, EIO
 		}
-		select {
-		case <-l.ready:
-		case <-ctx.Done():
+		if l.ready.sleep(ctx, rx); ctx.Err() != nil {
 			return e, ctx.Err()
 		}
 	}
@@ -120,7 +110,7 @@ func (l *eventList[T]) close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.closed = true
-	l.signal()
+	l.ready.wake()
 }
 
 // EventType is the kind of an asynchronous event; values as enum
@@ -180,7 +170,7 @@ type AsyncEvent struct {
 // context is closed and what it held was taken. There is nothing to acknowledge: an object can be destroyed before its event is taken,
 // which is then not delivered.
 func (c *Context) AsyncEvent(ctx context.Context) (AsyncEvent, error) {
-	e, err := c.async.get(ctx)
+	e, err := c.async.get(ctx, nil)
 	if err != nil {
 		return e, &OpError{"get_async_event", "", err}
 	}
@@ -236,7 +226,7 @@ func (c *Context) CreateCompChannel() (*CompChannel, error) {
 // there is nothing to acknowledge). It fails with the error of ctx, and with EIO when the channel is destroyed and what it held
 // was taken.
 func (ch *CompChannel) Get(ctx context.Context) (*CQ, error) {
-	q, err := ch.list.get(ctx)
+	q, err := ch.list.get(ctx, ch.ctx.dev.rx)
 	if err != nil {
 		return nil, &OpError{"get_cq_event", "", err}
 	}
@@ -289,7 +279,7 @@ func newDispatcher(stepped bool) *dispatcher {
 	go func() {
 		defer close(d.done)
 		for {
-			f, err := d.get(context.Background())
+			f, err := d.get(context.Background(), nil)
 			if err != nil {
 				return
 			}

@@ -41,6 +41,7 @@ type QPAttr struct {
 // there are many.
 func (q *QP) Modify(a *QPAttr, mask AttrMask) error {
 	q.mu.Lock()
+	q.farewell()
 	err := q.modify(a, mask)
 	if err != nil {
 		q.mu.Unlock()

@@ -52,7 +52,15 @@ func (q *QP) ring() {
 	case StateRTS, StateErr, StateSQE:
 		now := q.dev.now()
 		q.eng.Doorbell(now)
-		q.leave(now, maxBursts, true)
+		if q.coalesces() {
+			q.dev.rx.hold(q)
+			q.leaveHeld(now)
+		} else {
+			q.leave(now, maxBursts, true)
+		}
+		if rx := q.dev.rx; rx != nil {
+			rx.afterPost(now)
+		}
 	default:
 		q.mu.Unlock()
 	}

@@ -126,6 +126,7 @@ type QP struct {
 	warned                 bool   // of a mistake of the peer, once
 	sendBudget, recvBudget int    // see spend
 	sending                bool   // one flusher: it sends what others emit meanwhile
+	held                   bool   // the receiver has been told that there is something to send, see receiver.hold
 
 	// The flusher alone uses these, while sending is set.
 	out     transport.TxList
@@ -349,6 +350,7 @@ func (q *QP) Destroy() error { return q.destroy(false) }
 // destroy is Destroy. With its context a queue pair goes even while it is attached to a multicast group.
 func (q *QP) destroy(force bool) error {
 	q.mu.Lock()
+	q.farewell()
 	if q.dead {
 		q.mu.Unlock()
 		if force {

@@ -15,13 +15,13 @@ func (d *Device) receiveLoop(src link.Source, b *link.Batch) {
 			d.deaf(err)
 			return
 		}
-		d.receive(b)
+		d.receive(b, nil)
 	}
 }
 
 // receive handles a batch: parse, route to queue pairs, one lock and one burst for a
-// run of packets to the same one, verdicts to the capture.
-func (d *Device) receive(b *link.Batch) {
+// run of packets to the same one, verdicts to the capture. Acknowledgements can be held where rx holds any.
+func (d *Device) receive(b *link.Batch, rx *receiver) {
 	d.port.Parse(b)
 	if l := d.raws.Load(); l != nil {
 		d.spread(*l, b)
@@ -66,6 +66,11 @@ func (d *Device) receive(b *link.Batch) {
 			continue
 		}
 		q.eng.EndBurst(now)
+		if rx.mayHold() && !q.sending && q.tx.Patient() {
+			rx.hold(q)
+			q.leaveHeld(now)
+			continue
+		}
 		q.leave(now, maxBursts, false)
 	}
 	d.port.Done(b)

@@ -80,6 +80,7 @@ func (q *QP) leave(now transport.Time, bursts int, patient bool) {
 			break // the queue pair's goroutine can wait
 		}
 		q.tx.Swap(&q.out)
+		q.out.AcksLast()
 		cnp := q.cnpWaits
 		q.mu.Unlock()
 		if loops && patient { // before accesses run: who takes a key away waits for those
@@ -113,6 +114,44 @@ func (q *QP) leave(now transport.Time, bursts int, patient bool) {
 	q.mu.Unlock()
 	if more {
 		q.poke()
+	}
+}
+
+// leaveHeld is leave for packets that wait for the receiver's next look.
+func (q *QP) leaveHeld(now transport.Time) {
+	q.arrived()
+	q.setTimer(now)
+	q.refill()
+	more := q.todo.Load()&todoMore != 0
+	q.mu.Unlock()
+	if more {
+		q.poke()
+	}
+}
+
+// What is held of a program that posts one small request after the other.
+const (
+	smallest = 256 // bytes of a message that is small
+	deep     = 8   // requests on their way, at least: who waits for the answer to one or two is not kept waiting
+	bunch    = 32  // packets that go at once
+)
+
+// coalesces reports whether what was posted may wait for company.
+func (q *QP) coalesces() bool {
+	n := q.tx.Len()
+	if n == 0 || n >= bunch || q.sending || !q.dev.rx.mayHold() {
+		return false
+	}
+	last := q.tx.Packets()[n-1]
+	return last.Token != 0 && last.Size <= smallest && q.eng.Outstanding() >= deep+n
+}
+
+// farewell sends the acknowledgements that are held: a program that has got what it waited for may end its queue pair at once, and
+// the peer has a right to know. It keeps the lock, but not all the time.
+func (q *QP) farewell() {
+	if !q.dead && !q.sending && q.tx.Patient() {
+		q.leave(q.dev.now(), 1, false)
+		q.mu.Lock()
 	}
 }
 

@@ -51,7 +51,7 @@ func (d *Device) stepOnce() bool {
 			d.deaf(err)
 		case len(d.batches[i].Packets) > 0:
 			busy = true
-			d.receive(d.batches[i])
+			d.receive(d.batches[i], nil)
 		}
 	}
 	now := d.now()

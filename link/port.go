@@ -110,11 +110,23 @@ func NewPort(ep Endpoint, opts PortOptions) (*Port, error) {
 	return p, nil
 }
 
-// Source is one stream of received packets; a device reads each source from one goroutine.
+// Source is one stream of received packets; a device reads each source from one goroutine at a time.
 type Source interface {
 	// Recv is that of Endpoint.
 	Recv(b *Batch, wait bool) error
 }
+
+// Poller is an Endpoint that can be waited for by another goroutine than that which receives.
+type Poller interface {
+	// Await blocks until there may be something that Recv without wait brings, or until Wake, also one before the call. One goroutine
+	// at a time calls it. It costs nothing while nobody does. The error is net.ErrClosed.
+	Await() error
+	// Wake ends an Await that is under way, or the next.
+	Wake()
+}
+
+// Poller returns the endpoint's, for the first of Sources; false: it has none, and Recv waits.
+func (p *Port) Poller() (Poller, bool) { return ability[Poller](p.ep) }
 
 // Sources returns the endpoint's stream and that of packets which the device sent to
 // itself. The second also brings back received packets that impairment delayed.

@@ -147,6 +147,8 @@ type Engine interface {
 	// Drained reports whether no request of the send queue has begun and not completed. In SQD none begins: what has begun
 	// ends as ever, with its retries, and the others stay where they are.
 	Drained() bool
+	// Outstanding returns how many requests were sent and wait for an answer; 0 for services without one.
+	Outstanding() int
 	// Flush completes all requests with a flush error; the state is ERR.
 	Flush(now Time)
 	// FlushSends does so for the send queue alone; the state is SQE.

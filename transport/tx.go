@@ -14,6 +14,7 @@ type Tx struct {
 	Lost   bool    // it was not sent: its memory could not be read
 	Gone   bool    // it is lost, and because of ErrGone
 	Behind bool    // it was not sent: one before it is lost, see Cut
+	Ack    bool    // it is a plain acknowledgement, for which nobody is in a hurry
 	pieces []piece // gather list
 	inline []byte  // bytes that were copied into the packet
 }
@@ -56,7 +57,7 @@ func (l *TxList) Add() *Tx {
 	t := l.list[l.n]
 	l.n++
 	t.Packet.Path, t.Len, t.Size, t.Pad, t.Cause, t.Round = nil, 0, 0, 0, 0, 0
-	t.Data, t.pieces, t.inline, t.Token, t.Lost, t.Gone, t.Behind = t.Data[:0], t.pieces[:0], t.inline[:0], 0, false, false, false
+	t.Data, t.pieces, t.inline, t.Token, t.Lost, t.Gone, t.Behind, t.Ack = t.Data[:0], t.pieces[:0], t.inline[:0], 0, false, false, false, false
 	return t
 }
 
@@ -78,6 +79,38 @@ func (l *TxList) Drop(unwanted func(t *Tx) bool) {
 		kept++
 	}
 	l.n = kept
+}
+
+// Patient reports whether there are packets on the list, and all are plain acknowledgements.
+func (l *TxList) Patient() bool {
+	for _, t := range l.Packets() {
+		if !t.Ack {
+			return false
+		}
+	}
+	return l.n > 0
+}
+
+// AcksLast moves plain acknowledgements that stand before requests behind them, if there is nothing else on the list: between the two
+// halves of a queue pair there is no order, and the shorter packet may be the last of a burst, not its first.
+func (l *TxList) AcksLast() {
+	acks := 0
+	for acks < l.n && l.list[acks].Ack {
+		acks++
+	}
+	if acks == 0 || acks == l.n {
+		return
+	}
+	for _, t := range l.list[acks:l.n] {
+		if t.Token == 0 {
+			return
+		}
+	}
+	for range acks {
+		a := l.list[0]
+		copy(l.list, l.list[1:l.n])
+		l.list[l.n-1] = a
+	}
 }
 
 // Len returns the number of packets on the list.

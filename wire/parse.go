@@ -56,7 +56,7 @@ func ParseSplit(net, ib []byte, idKnown bool, v *View) Fault {
 }
 
 // CheckICRC checks the ICRC of a parsed view. With the ID unknown (IPv4 only) it solves
-// for the ID, writes it and the header checksum into v.Net and sets IDKnown; 16 bits of
+// for the ID and sets IDKnown; where v.Net, which has a right header checksum, has another, it writes both into it. 16 bits of
 // check remain. It is false for a view without an IB.
 func CheckICRC(v *View) bool {
 	if v.IDKnown || v.V6 {
@@ -69,8 +69,10 @@ func CheckICRC(v *View) bool {
 	if !ok {
 		return false
 	}
-	binary.BigEndian.PutUint16(v.Net[4:], id)
-	PutIPChecksum(v.Net)
+	if id != binary.BigEndian.Uint16(v.Net[4:]) {
+		binary.BigEndian.PutUint16(v.Net[4:], id)
+		PutIPChecksum(v.Net)
+	}
 	v.IDKnown = true
 	return true
 }

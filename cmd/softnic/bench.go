@@ -8,11 +8,13 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"runtime/pprof"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/softnic/softnic/cmd/softnic/bench"
 	"github.com/softnic/softnic/cmd/softnic/nic"
@@ -59,6 +61,7 @@ type benchFlags struct {
 	two          bool
 	port         int
 	block, sleep bool
+	profile      string
 }
 
 func newBenchOp(kind string, latency bool, op bench.Op) *cobra.Command {
@@ -116,6 +119,7 @@ operation for read and atomic. A write that does not poll carries immediate data
 	fs.StringVar(&o.link, "link", bench.LinkUDP, "without HOST: what is between the NICs: udp, pipe (memory) or tap (two on a bridge, needs CAP_NET_ADMIN)")
 	fs.BoolVar(&o.two, "two", false, "without HOST: the other NIC is in a process of its own")
 	fs.IntVarP(&o.port, "port", "p", benchPort, "with HOST: its TCP `PORT`")
+	profileFlag(fs, &o.profile)
 	flags := nicFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		c := c
@@ -143,9 +147,30 @@ operation for read and atomic. A write that does not poll carries immediate data
 		if err := o.check(cmd, flags); err != nil {
 			return err
 		}
-		return o.measure(cmd, flags, c)
+		return profiled(o.profile, func() error { return o.measure(cmd, flags, c) })
 	}
 	return cmd
+}
+
+func profileFlag(fs *pflag.FlagSet, file *string) {
+	fs.StringVar(file, "cpu-profile", "", "write this process's CPU profile to `FILE`, for go tool pprof; with --two the other's to FILE.other")
+}
+
+// profiled calls f, and writes the CPU profile of that time to a file if one is named.
+func profiled(file string, f func() error) error {
+	if file == "" {
+		return f()
+	}
+	out, err := os.Create(file)
+	if err != nil {
+		return err
+	}
+	if err := pprof.StartCPUProfile(out); err != nil {
+		return errors.Join(err, out.Close())
+	}
+	err = f()
+	pprof.StopCPUProfile()
+	return errors.Join(err, out.Close())
 }
 
 // check finds the flags that do not go together.
@@ -200,6 +225,9 @@ func (o *benchFlags) here(ctx context.Context, stderr io.Writer, c bench.Config)
 		if po.Program, err = os.Executable(); err != nil {
 			return nil, err
 		}
+		if o.profile != "" {
+			po.Profile = o.profile + ".other"
+		}
 	}
 	p, err := bench.OpenPair(po)
 	if err != nil {
@@ -250,7 +278,10 @@ is for a network of your own.`,
 	port := fs.IntP("port", "p", benchPort, "listen on TCP `PORT`")
 	stdio := fs.Bool("stdio", false, "serve one test on standard input and output")
 	_ = fs.MarkHidden("stdio")
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+	var profile string
+	profileFlag(fs, &profile)
+	_ = fs.MarkHidden("cpu-profile") // for the second process of --two
+	serve := func(cmd *cobra.Command, _ []string) error {
 		if *port < 0 || *port > 65535 {
 			return usageError("-p %d: want 0 to 65535", *port)
 		}
@@ -273,6 +304,9 @@ is for a network of your own.`,
 			err = serveBench(ctx, cmd, n, *port)
 		}
 		return errors.Join(err, closeBenchNIC(n, cmd.ErrOrStderr()))
+	}
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		return profiled(profile, func() error { return serve(cmd, args) })
 	}
 	return cmd
 }

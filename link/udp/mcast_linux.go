@@ -78,14 +78,15 @@ func (e *Endpoint) Join(group netip.Addr, in *link.Queue) error {
 	}
 	g := &Endpoint{addr: netip.AddrPortFrom(group, e.addr.Port()), clk: e.clk, log: e.log}
 	g.six, g.own = e.six, group.AsSlice()
-	var err error
-	if g.conn, err = e.listenGroup(g.addr); err != nil {
+	conn, err := e.listenGroup(g.addr)
+	if err != nil {
 		return fmt.Errorf("udp: cannot join the group %v on %v: %w", group, e.addr.Addr(), err)
 	}
-	if g.raw, err = g.conn.SyscallConn(); err != nil {
-		g.conn.Close()
+	if g.raw, err = conn.SyscallConn(); err != nil {
+		conn.Close()
 		return err
 	}
+	g.conn = conn
 	g.rx.try = g.tryRecv
 	n := &member{ep: g, done: make(chan struct{})}
 	if m.of == nil {

@@ -2,6 +2,7 @@ package udp
 
 import (
 	"encoding/binary"
+	"net"
 	"os"
 	"time"
 	"unsafe"
@@ -48,6 +49,7 @@ type scratch struct {
 	n       int                    // messages that there are
 	rest    []byte                 // of message at-1: datagrams that are still to be taken
 	segment int                    // length of each of them
+	place   int                    // of the next among them, in the message
 	empty   bool                   // message at-1 is a datagram without a byte
 	when    time.Time
 }
@@ -88,9 +90,9 @@ func (e *Endpoint) Recv(b *link.Batch, wait bool) error {
 		if e.fill(b, r.s); len(b.Packets) > 0 {
 			return nil
 		}
-		r.n, r.wait, r.errno = 0, wait, 0
+		r.n, r.wait, r.errno = 0, wait && e.out == nil, 0
 		if err := e.raw.Read(r.try); err != nil {
-			return closedError(err)
+			return net.ErrClosed
 		}
 		r.s.at, r.s.n = 0, r.n
 		switch {
@@ -100,6 +102,10 @@ func (e *Endpoint) Recv(b *link.Batch, wait bool) error {
 			return os.NewSyscallError("recvmmsg", r.errno)
 		case !wait:
 			return nil
+		case e.out != nil:
+			if err := e.Await(); err != nil {
+				return err
+			}
 		}
 	}
 }
@@ -108,7 +114,7 @@ func (e *Endpoint) Recv(b *link.Batch, wait bool) error {
 func (e *Endpoint) tryRecv(fd uintptr) bool {
 	r := &e.rx
 	for {
-		n, _, errno := unix.Syscall6(unix.SYS_RECVMMSG, fd, uintptr(unsafe.Pointer(&r.s.msgs[0])),
+		n, _, errno := unix.RawSyscall6(unix.SYS_RECVMMSG, fd, uintptr(unsafe.Pointer(&r.s.msgs[0])),
 			uintptr(len(r.s.msgs)), unix.MSG_DONTWAIT, 0, 0)
 		switch errno {
 		case 0:
@@ -140,7 +146,8 @@ func (e *Endpoint) fill(b *link.Batch, s *scratch) {
 		}
 		h := s.net[len(b.Packets)][:len(e.head(s))]
 		copy(h, e.head(s))
-		putLength(h, e.six, len(ib))
+		putLength(h, e.six, len(ib), uint16(s.place))
+		s.place++
 		b.Packets = append(b.Packets, link.Packet{Net: h, IB: ib, When: s.when})
 	}
 }
@@ -163,7 +170,7 @@ func (e *Endpoint) nextMessage(s *scratch) bool {
 			e.count.rxTruncated.Inc()
 		} else {
 			s.rest, s.empty = s.bufs[i][:m.n], m.n == 0
-			s.segment = e.putNet(e.head(s), s, i)
+			s.segment, s.place = e.putNet(e.head(s), s, i), 0
 		}
 		s.reset1(i)
 		if len(s.rest) > 0 || s.empty {
@@ -180,14 +187,16 @@ func (s *scratch) reset1(i int) {
 	h.SetControllen(rxControl)
 }
 
-// putLength completes a header with what depends on the length of the UDP payload.
-func putLength(n []byte, six bool, ibLen int) {
+// putLength completes a header with what depends on the length of the UDP payload, and the ID: for what softnic has sent as a
+// burst the place in it, of any other packet still to be solved for.
+func putLength(n []byte, six bool, ibLen int, id uint16) {
 	if six {
 		binary.BigEndian.PutUint16(n[4:], uint16(8+ibLen))
 		binary.BigEndian.PutUint16(n[44:], uint16(8+ibLen))
 		return
 	}
 	binary.BigEndian.PutUint16(n[2:], uint16(wire.NetLen4+ibLen))
+	binary.BigEndian.PutUint16(n[4:], id)
 	wire.PutIPChecksum(n)
 	binary.BigEndian.PutUint16(n[24:], uint16(8+ibLen))
 }
@@ -240,7 +249,7 @@ func (e *Endpoint) putNet(n []byte, s *scratch, i int) (segment int) {
 		udp = n[40:]
 	} else {
 		n[0], n[1] = 0x45, tos
-		binary.BigEndian.PutUint32(n[4:], 0x4000) // ID 0, to be solved for; DF as every RoCE sender sets it
+		binary.BigEndian.PutUint32(n[4:], 0x4000) // ID 0, see putLength; DF as every RoCE sender sets it
 		n[8], n[9] = ttl, unix.IPPROTO_UDP
 		copy(n[12:16], (*unix.RawSockaddrInet4)(unsafe.Pointer(name)).Addr[:])
 		copy(n[16:20], dst)

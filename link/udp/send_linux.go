@@ -2,6 +2,7 @@ package udp
 
 import (
 	"encoding/binary"
+	"net"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -29,6 +30,8 @@ type sender struct {
 	segs    []int // frames of each message
 	next    int   // first message not yet taken by the kernel
 	errs    []sendError
+	full    [1]unix.PollFd
+	shut    bool // the endpoint was closed while it waited for room
 }
 
 // sendError is why the frames of a message were not sent.
@@ -64,12 +67,15 @@ func (e *Endpoint) Send(frames []*link.Frame) error {
 		frames = frames[n:]
 	}
 	err := e.raw.Write(t.try)
+	if err != nil || t.shut {
+		err = net.ErrClosed
+	}
 	clear(t.iovs) // the payload is not ours to keep alive
 	for _, x := range t.errs {
 		e.countError(x)
 	}
 	t.errs = t.errs[:0]
-	return closedError(err)
+	return err
 }
 
 // addBurst makes a message of the frames of a burst.
@@ -178,7 +184,23 @@ func putSegment(b []byte, n int) int {
 	return unix.CmsgSpace(2)
 }
 
-// trySend is called by the poller until it returns true.
+// room waits until the send buffer has room, as a NIC waits for its wire; false if the endpoint is closed meanwhile.
+func (e *Endpoint) room(fd uintptr) bool {
+	const look = 20 // ms, how often it looks for Close
+	t := &e.tx
+	for !t.shut {
+		t.full[0] = unix.PollFd{Fd: int32(fd), Events: unix.POLLOUT}
+		if n, err := unix.Poll(t.full[:], look); n > 0 || err != nil && err != unix.EINTR {
+			return true
+		}
+		e.mu.Lock()
+		t.shut = e.closed
+		e.mu.Unlock()
+	}
+	return false
+}
+
+// trySend sends the messages; it returns true.
 func (e *Endpoint) trySend(fd uintptr) bool {
 	t := &e.tx
 	for t.next < len(t.msgs) {
@@ -189,8 +211,9 @@ func (e *Endpoint) trySend(fd uintptr) bool {
 			t.next += int(n)
 		case unix.EINTR:
 		case unix.EAGAIN:
-			// The send buffer is full: wait as a NIC waits for its wire. Close ends it.
-			return false
+			if !e.room(fd) {
+				return true
+			}
 		default:
 			// sendmmsg fails only on the first message of the call; the others get their turn.
 			t.errs = append(t.errs, sendError{errno, t.segs[t.next]})

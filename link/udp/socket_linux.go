@@ -2,7 +2,7 @@ package udp
 
 import (
 	"context"
-	"errors"
+	"io"
 	"net"
 	"net/netip"
 	"os"
@@ -12,11 +12,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// socket is the system's part of an endpoint: the socket under the runtime's poller, which
-// wakes a blocked Recv on Close, and the batch calls on its descriptor.
+// socket is the system's part of an endpoint: the socket, who waits for it, and the batch calls on its descriptor.
 type socket struct {
-	conn  *net.UDPConn
-	raw   syscall.RawConn
+	conn  io.Closer
+	raw   syscall.RawConn // keeps the descriptor open while a call on it runs
+	out   *lookout        // nil for a group, whose socket is under the runtime's poller
+	bound uint16          // port
 	six   bool
 	own   []byte // its address
 	scope uint32 // interface of a link-local IPv6 address
@@ -37,9 +38,17 @@ func (e *Endpoint) open(addr netip.AddrPort, buffer int) error {
 	if err != nil {
 		return err
 	}
-	e.conn = conn
-	if e.raw, err = conn.SyscallConn(); err != nil {
-		conn.Close()
+	e.bound = conn.LocalAddr().(*net.UDPAddr).AddrPort().Port()
+	f, err := unpolled(conn)
+	if err != nil {
+		return err
+	}
+	e.conn = f
+	if e.raw, err = f.SyscallConn(); err == nil {
+		e.out, err = newLookout(int(f.Fd()))
+	}
+	if err != nil {
+		f.Close()
 		return err
 	}
 	if z := addr.Addr().Zone(); z != "" {
@@ -54,6 +63,27 @@ func (e *Endpoint) open(addr netip.AddrPort, buffer int) error {
 		e.setBuffers(int(fd), buffer)
 		e.sendToGroups(int(fd), addr.Addr())
 	})
+}
+
+// unpolled takes a socket away from the runtime's poller. Its calls do not block all the same, for they ask for that.
+func unpolled(c *net.UDPConn) (*os.File, error) {
+	defer c.Close()
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	fd := -1
+	if cerr := raw.Control(func(old uintptr) { fd, err = unix.FcntlInt(old, unix.F_DUPFD_CLOEXEC, 0) }); cerr != nil {
+		return nil, cerr
+	}
+	if err != nil {
+		return nil, os.NewSyscallError("fcntl", err)
+	}
+	if err := unix.SetNonblock(fd, false); err != nil {
+		unix.Close(fd)
+		return nil, os.NewSyscallError("fcntl", err)
+	}
+	return os.NewFile(uintptr(fd), "udp"), nil
 }
 
 // listen returns a socket with the options that the ICRC depends on. Verification uses it too.
@@ -174,14 +204,11 @@ func (e *Endpoint) setBuffers(fd, size int) {
 	}
 }
 
-func (e *Endpoint) port() uint16 { return e.conn.LocalAddr().(*net.UDPAddr).AddrPort().Port() }
+func (e *Endpoint) port() uint16 { return e.bound }
 
 func (e *Endpoint) close() error {
-	err := e.conn.Close()
-	if errors.Is(err, net.ErrClosed) {
-		return nil
-	}
-	return err
+	_ = e.out.file.Close() // ends Await
+	return e.conn.Close()
 }
 
 // mmsghdr is struct mmsghdr.

@@ -387,3 +387,80 @@ func counter(e *Endpoint, name string) uint64 {
 	}
 	panic(name)
 }
+
+// TestAwait: somebody waits for the socket while another receives. He is woken by what arrives, also before he waits, by
+// Wake, also before, and by Close; and not by what has been received.
+func TestAwait(t *testing.T) {
+	b := open(t, addrB)
+	a := plain(t, addrA+":0")
+	await := func() chan error {
+		c := make(chan error, 1)
+		go func() { c <- b.Await() }()
+		return c
+	}
+	woken := func(c chan error, by string) {
+		t.Helper()
+		select {
+		case err := <-c:
+			if err != nil {
+				t.Fatalf("woken by %s: %v", by, err)
+			}
+		case <-time.After(20 * time.Second):
+			t.Fatalf("not woken by %s", by)
+		}
+	}
+	asleep := func(c chan error, why string) {
+		t.Helper()
+		select {
+		case err := <-c:
+			t.Fatalf("woken (%v): %s", err, why)
+		case <-time.After(20 * time.Millisecond): // not a proof; what is broken shows in most runs
+		}
+	}
+	batch := link.NewBatch(8)
+	take := func() int {
+		t.Helper()
+		if err := b.Recv(batch, false); err != nil {
+			t.Fatal(err)
+		}
+		return len(batch.Packets)
+	}
+	send := func() {
+		t.Helper()
+		if _, err := a.WriteToUDPAddrPort(make([]byte, 64), netip.MustParseAddrPort(addrB+":4791")); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	send()
+	woken(await(), "a datagram that was there")
+	if n := take(); n != 1 {
+		t.Fatalf("%d packets", n)
+	}
+	c := await()
+	asleep(c, "all was received")
+	send()
+	woken(c, "a datagram")
+	c = await()
+	woken(c, "a datagram that is still there")
+	take()
+	c = await()
+	b.Wake()
+	woken(c, "Wake")
+	b.Wake()
+	woken(await(), "Wake before")
+	c = await()
+	asleep(c, "one Wake wakes once")
+	b.Close()
+	select {
+	case err := <-c:
+		if err != net.ErrClosed {
+			t.Errorf("Close: %v", err)
+		}
+	case <-time.After(20 * time.Second):
+		t.Fatal("not woken by Close")
+	}
+	if err := b.Await(); err != net.ErrClosed {
+		t.Errorf("after Close: %v", err)
+	}
+}

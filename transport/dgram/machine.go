@@ -252,6 +252,9 @@ func (m *Machine) FlushSends(transport.Time) {
 	m.complete()
 }
 
+// Outstanding implements transport.Engine.
+func (m *Machine) Outstanding() int { return 0 }
+
 // Flush implements transport.Engine. Packets on the transmit list leave and
 // complete as sent.
 func (m *Machine) Flush(now transport.Time) {

@@ -137,6 +137,9 @@ func (m *Machine) Modified(now transport.Time, c transport.Changed) {
 // Drained implements transport.Engine.
 func (m *Machine) Drained() bool { return m.req.drained() }
 
+// Outstanding implements transport.Engine.
+func (m *Machine) Outstanding() int { return m.req.cur }
+
 // Flush implements transport.Engine.
 func (m *Machine) Flush(now transport.Time) {
 	m.req.flush()

@@ -160,7 +160,7 @@ func (r *responder) lost(now transport.Time, psn bth.PSN) {
 func (r *responder) emitAck(e *reply) {
 	t := r.m.Tx.Add()
 	bth.AETH(r.m.head(t, bth.Acknowledge, e.psn, false, false)).Put(e.syndrome, e.msn)
-	t.Cause = wire.Reply
+	t.Cause, t.Ack = wire.Reply, e.syndrome.IsAck()
 }
 
 func (r *responder) emitAtomic(e *reply) {

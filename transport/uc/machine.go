@@ -104,6 +104,9 @@ func (m *Machine) Drained() bool { return m.req.drained() }
 // FlushSends implements transport.Engine.
 func (m *Machine) FlushSends(transport.Time) { m.req.flush() }
 
+// Outstanding implements transport.Engine.
+func (m *Machine) Outstanding() int { return 0 }
+
 // Flush implements transport.Engine. Packets on the transmit list leave.
 func (m *Machine) Flush(now transport.Time) {
 	m.req.flush()

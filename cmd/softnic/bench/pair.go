@@ -46,6 +46,7 @@ type PairOptions struct {
 	Link    string    // LinkUDP, LinkPipe, LinkTAP
 	Program string    // the softnic that serves the other side in a process of its own, as `Program bench serve --stdio`; "": a goroutine here
 	Stderr  io.Writer // of that process, and for the log
+	Profile string    // file for that process's CPU profile; "": none
 }
 
 // OpenPair opens a pair. The other side is served until Close.
@@ -149,6 +150,9 @@ func (p *Pair) start(o PairOptions, f nic.Flags) error {
 	}
 	if f.TAP != "" {
 		args = append(args, "--tap", f.TAP, "--addr", f.Addrs[0], "--mtu", strconv.Itoa(f.MTU))
+	}
+	if o.Profile != "" {
+		args = append(args, "--cpu-profile", o.Profile)
 	}
 	cmd := exec.Command(o.Program, args...)
 	cmd.Stderr = o.Stderr

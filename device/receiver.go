@@ -1,0 +1,421 @@
+package device
+
+import (
+	"context"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/softnic/softnic/link"
+	"github.com/softnic/softnic/transport"
+)
+
+// A receiver takes in what the link brings. Whoever waits for completions does it himself, because to wake another
+// goroutine for it costs more than all the rest: who polls looks, once for every empty Poll; who waits looks for a while,
+// and then sits down at the link. When nobody does, the receiver's own goroutine does, which takes no
+// notice of packets while programs look often enough.
+//
+//	drive   who receives and runs engines; whoever finds it taken leaves it at that
+//	seat    who waits for the link; those who wait and do not have it are woken by their completion, or get it
+//	away    the receiver's goroutine looks after things only every millisecond
+//
+// While it is away, something may be held until the next look. An acknowledgement leaves with what the program posts in answer to
+// the message, not before the program has seen that; small requests behind many that are on their way leave together.
+type receiver struct {
+	dev   *Device
+	src   link.Source
+	link  link.Poller
+	drive sync.Mutex
+	seat  chan struct{} // holds a token while somebody sits
+	kick  chan struct{} // wakes the receiver's goroutine
+
+	looks  atomic.Uint32 // by programs
+	wanted atomic.Int32  // who wants the seat of the receiver's goroutine
+	away   atomic.Bool
+	parked atomic.Bool  // away, until the seat is free
+	sits   atomic.Bool  // he who has the seat sleeps
+	left   atomic.Int64 // when a program last left the seat
+	waits  patience     // of programs
+
+	heldMu sync.Mutex   // the last to be taken
+	held   []*QP        // that have packets on their lists, held
+	holds  atomic.Int32 // how many they are
+	posted atomic.Int64 // when a poster last looked
+	more   atomic.Bool  // the last look may have left something
+
+	// With drive held.
+	batch *link.Batch
+	due   []*QP    // the other half of held
+	rests patience // of the receiver's goroutine
+
+	failed atomic.Bool // the link does not receive any more
+
+	// With the seat.
+	done <-chan struct{} // of the context that is watched
+	stop func() bool
+}
+
+const (
+	lookEvery = 50 * time.Microsecond  // programs that look so often need no help
+	glance    = time.Millisecond       // how often the receiver's goroutine looks whether they do; Go's timers are no finer where all is idle
+	soon      = 200 * time.Microsecond // who waits again so soon is worth a seat
+)
+
+// patience is how long to look before going to sleep, learnt from how long there was nothing: a wake-up costs both sides more
+// than a short look, and a long look is wasted.
+type patience struct{ good atomic.Int32 }
+
+const (
+	lookMost = 30 * time.Microsecond // the longest look
+	lookPays = 60 * time.Microsecond // what took no longer might have been seen in that time: a wake-up may be in it
+)
+
+// looks returns how many looks to take, at most, within lookMost.
+func (p *patience) looks() int {
+	if p.good.Load() > 0 {
+		return 256 // an end also where time stands still
+	}
+	return 1
+}
+
+// learn is told how long there was nothing.
+func (p *patience) learn(d time.Duration) {
+	if d < lookPays {
+		p.good.Store(min(p.good.Load()+1, 8))
+	} else {
+		p.good.Store(max(p.good.Load()-2, 0))
+	}
+}
+
+func newReceiver(d *Device, src link.Source, p link.Poller) *receiver {
+	return &receiver{dev: d, src: src, link: p, batch: link.NewBatch(rxBatch), seat: make(chan struct{}, 1), kick: make(chan struct{}, 1)}
+}
+
+// look receives what is there, for a program; it reports whether there was anything.
+func (r *receiver) look() bool {
+	r.looks.Add(1)
+	if !r.drive.TryLock() {
+		return false
+	}
+	any := r.round()
+	r.drive.Unlock()
+	if r.more.Load() && r.sits.Load() { // who sits down from now on sees it
+		r.link.Wake()
+	}
+	return any
+}
+
+// round receives a batch; drive is held.
+func (r *receiver) round() bool {
+	r.settle()
+	if r.failed.Load() {
+		return false
+	}
+	if err := r.src.Recv(r.batch, false); err != nil {
+		r.failed.Store(true)
+		r.dev.deaf(err)
+		return false
+	}
+	r.more.Store(len(r.batch.Packets) == cap(r.batch.Packets))
+	if len(r.batch.Packets) == 0 {
+		return false
+	}
+	r.dev.receive(r.batch, r)
+	return true
+}
+
+// await waits for the link; the caller has the seat.
+func (r *receiver) await() error {
+	r.sits.Store(true)
+	defer r.sits.Store(false)
+	if r.holds.Load() > 0 || r.more.Load() {
+		return nil
+	}
+	return r.link.Await()
+}
+
+// hold has a queue pair's packets sent at the next look; its lock is held.
+func (r *receiver) hold(q *QP) {
+	if q.held {
+		return
+	}
+	q.held = true
+	r.heldMu.Lock()
+	r.held = append(r.held, q)
+	r.heldMu.Unlock()
+	r.holds.Add(1)
+	if r.sits.Load() { // who sits down from now on sees it
+		r.link.Wake()
+	}
+}
+
+// settle sends what is held; drive is held.
+func (r *receiver) settle() {
+	if r.holds.Load() == 0 {
+		return
+	}
+	r.heldMu.Lock()
+	r.held, r.due = r.due[:0], r.held
+	r.heldMu.Unlock()
+	r.holds.Add(-int32(len(r.due)))
+	for i, q := range r.due {
+		r.due[i] = nil
+		q.mu.Lock()
+		q.held = false
+		if q.dead {
+			q.mu.Unlock()
+			continue
+		}
+		q.leave(r.dev.now(), maxBursts, false)
+	}
+}
+
+// close sends what is held, before the link closes.
+func (r *receiver) close() {
+	if r != nil && r.drive.TryLock() {
+		r.settle()
+		r.drive.Unlock()
+	}
+}
+
+// mayHold reports whether something may be held: there is somebody who will look.
+func (r *receiver) mayHold() bool { return r != nil && r.away.Load() }
+
+// afterPost looks, now and then, for a program that posts: it may do that for long.
+func (r *receiver) afterPost(now transport.Time) {
+	if int64(now)-r.posted.Load() >= int64(lookEvery) {
+		r.posted.Store(int64(now))
+		r.look()
+	}
+}
+
+// loop is the receiver's goroutine.
+func (r *receiver) loop() {
+	defer r.dev.wg.Done()
+	for {
+		select {
+		case r.seat <- struct{}{}:
+		default: // a program waits
+			r.park()
+			r.stayAway()
+			continue
+		}
+		err := r.serve()
+		<-r.seat
+		if err != nil {
+			return
+		}
+		r.stayAway()
+	}
+}
+
+// serve receives until programs do. It has the seat.
+func (r *receiver) serve() error {
+	for empty := time.Now(); ; {
+		r.drive.Lock()
+		r.away.Store(false)
+		for looks := r.rests.looks(); looks > 0; looks-- {
+			if r.round() {
+				r.rests.learn(time.Since(empty))
+				for r.round() {
+				}
+				empty, looks = time.Now(), r.rests.looks()
+			} else if time.Since(empty) > lookMost {
+				break
+			}
+		}
+		r.drive.Unlock()
+		if r.failed.Load() {
+			return net.ErrClosed
+		}
+		c := r.census()
+		if r.wanted.Load() > 0 {
+			return nil
+		}
+		if err := r.await(); err != nil {
+			r.watch(context.Background())
+			return err
+		}
+		if c.often() {
+			return nil
+		}
+	}
+}
+
+// stayAway returns when programs do not look often enough any more.
+func (r *receiver) stayAway() {
+	r.away.Store(true)
+	for {
+		c := r.census()
+		time.Sleep(glance)
+		if len(r.seat) > 0 {
+			r.park()
+			continue
+		}
+		if !c.often() {
+			return
+		}
+	}
+}
+
+// park waits until the program that has the seat leaves it.
+func (r *receiver) park() {
+	r.away.Store(true)
+	r.parked.Store(true)
+	if len(r.seat) > 0 {
+		<-r.kick
+	}
+	r.parked.Store(false)
+}
+
+// census counts the looks of programs from a point in time on.
+type census struct {
+	r     *receiver
+	looks uint32
+	since time.Time
+}
+
+func (r *receiver) census() census { return census{r, r.looks.Load(), time.Now()} }
+
+// often reports whether programs have looked often enough since.
+func (c census) often() bool {
+	n := c.r.looks.Load() - c.looks
+	return n >= 4 && time.Duration(n)*lookEvery >= time.Since(c.since)
+}
+
+// sleeper is what somebody waits for: completions, or events.
+type sleeper struct {
+	token chan struct{}            // holds one when something has come since the last look
+	at    atomic.Pointer[receiver] // where he who waits sits; nil: nowhere
+}
+
+func newSleeper() sleeper { return sleeper{token: make(chan struct{}, 1)} }
+
+// wake wakes who waits.
+func (s *sleeper) wake() {
+	select {
+	case s.token <- struct{}{}:
+	default:
+	}
+	if r := s.at.Load(); r != nil {
+		r.link.Wake()
+	}
+}
+
+// woken takes the token.
+func (s *sleeper) woken() bool {
+	select {
+	case <-s.token:
+		return true
+	default:
+		return false
+	}
+}
+
+// sleep waits until wake is called, perhaps before, or ctx ends; r is where packets come from, nil if nobody can look there.
+func (s *sleeper) sleep(ctx context.Context, r *receiver) {
+	if r == nil {
+		s.block(ctx)
+		return
+	}
+	start := time.Now()
+	r.wait(ctx, s, start)
+	r.waits.learn(time.Since(start))
+}
+
+func (s *sleeper) block(ctx context.Context) {
+	select {
+	case <-s.token:
+	case <-ctx.Done():
+	}
+}
+
+func (r *receiver) wait(ctx context.Context, s *sleeper, start time.Time) {
+	for looks := r.waits.looks(); looks > 0; looks-- {
+		r.look()
+		if s.woken() {
+			return
+		}
+		if time.Since(start) > lookMost {
+			break
+		}
+	}
+	if !r.sit(ctx, s, start) {
+		return
+	}
+	defer r.rise()
+	r.watch(ctx)
+	for ctx.Err() == nil {
+		for r.look() {
+			if s.woken() {
+				return
+			}
+		}
+		s.at.Store(r)
+		var err error
+		if len(s.token) == 0 && ctx.Err() == nil {
+			err = r.await()
+		}
+		s.at.Store(nil)
+		if err != nil || r.failed.Load() {
+			r.watch(context.Background())
+			s.block(ctx) // the device is being closed, and its objects destroyed
+			return
+		}
+		if s.woken() {
+			return
+		}
+	}
+}
+
+// sit takes the seat; false if it is not needed any more.
+func (r *receiver) sit(ctx context.Context, s *sleeper, now time.Time) bool {
+	select {
+	case r.seat <- struct{}{}:
+		return true
+	default:
+	}
+	if now.UnixNano()-r.left.Load() < int64(soon) {
+		r.wanted.Add(1)
+		defer r.wanted.Add(-1)
+		if !r.away.Load() {
+			r.link.Wake()
+		}
+	}
+	select {
+	case r.seat <- struct{}{}:
+		return true
+	case <-s.token:
+	case <-ctx.Done():
+	}
+	r.left.Store(time.Now().UnixNano())
+	return false
+}
+
+// rise gives the seat back.
+func (r *receiver) rise() {
+	r.left.Store(time.Now().UnixNano())
+	<-r.seat
+	if r.parked.Load() {
+		select {
+		case r.kick <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// watch has the end of ctx wake who sits.
+func (r *receiver) watch(ctx context.Context) {
+	d := ctx.Done()
+	if d == r.done {
+		return
+	}
+	if r.stop != nil {
+		r.stop()
+	}
+	r.done, r.stop = d, nil
+	if d != nil {
+		r.stop = context.AfterFunc(ctx, r.link.Wake)
+	}
+}

@@ -1,0 +1,471 @@
+package device
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/softnic/softnic/clock"
+	"github.com/softnic/softnic/link"
+	"github.com/softnic/softnic/link/pipe"
+	"github.com/softnic/softnic/stats"
+	"github.com/softnic/softnic/wire/bth"
+)
+
+// polledEnd is an end of a pipe that can be waited for as the UDP link can.
+type polledEnd struct {
+	link.Endpoint
+	in      *link.Queue
+	arrived chan struct{}
+	woken   chan struct{}
+	closed  chan struct{}
+	once    sync.Once
+	asleep  atomic.Int32 // in Await now
+	awaits  atomic.Int32
+
+	mu   sync.Mutex
+	sent [][]sentFrame // by calls of Send
+}
+
+type sentFrame struct {
+	op      bth.Opcode
+	segment int
+}
+
+func newPolledEnd(ep link.Endpoint) *polledEnd {
+	e := &polledEnd{Endpoint: ep, in: link.NewQueue(4096, clock.Real), arrived: make(chan struct{}, 1), woken: make(chan struct{}, 1), closed: make(chan struct{})}
+	go func() {
+		b := link.NewBatch(16)
+		for ep.Recv(b, true) == nil {
+			for i := range b.Packets {
+				e.in.Put(0, func(dst []byte) []byte { return append(dst, b.Packets[i].Frame...) })
+			}
+			select {
+			case e.arrived <- struct{}{}:
+			default:
+			}
+		}
+		e.once.Do(func() { close(e.closed) })
+	}()
+	return e
+}
+
+func (e *polledEnd) Recv(b *link.Batch, wait bool) error {
+	select {
+	case <-e.closed:
+		return net.ErrClosed
+	default:
+	}
+	return e.in.Recv(b, false)
+}
+
+func (e *polledEnd) Send(frames []*link.Frame) error {
+	var l []sentFrame
+	for _, f := range frames {
+		l = append(l, sentFrame{f.BTH().Opcode(), f.Segment})
+	}
+	e.mu.Lock()
+	e.sent = append(e.sent, l)
+	e.mu.Unlock()
+	return e.Endpoint.Send(frames)
+}
+
+func (e *polledEnd) calls() [][]sentFrame {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return append([][]sentFrame(nil), e.sent...)
+}
+
+func (e *polledEnd) Await() error {
+	e.awaits.Add(1)
+	e.asleep.Add(1)
+	defer e.asleep.Add(-1)
+	select {
+	case <-e.arrived:
+		return nil
+	case <-e.woken:
+		return nil
+	case <-e.closed:
+		return net.ErrClosed
+	}
+}
+
+func (e *polledEnd) Wake() {
+	select {
+	case e.woken <- struct{}{}:
+	default:
+	}
+}
+
+// polledHost is a device on such an end, with a queue pair.
+type polledHost struct {
+	end *polledEnd
+	dev *Device
+	ctx *Context
+	pd  *PD
+	cq  *CQ
+	ch  *CompChannel
+	qp  *QP
+	mr  *MR
+	mem []byte
+}
+
+// twoPolled returns two of them, connected.
+func twoPolled(t *testing.T) (a, b *polledHost) {
+	t.Helper()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	ea, eb := pipe.New(pipe.Config{Addrs: []netip.Prefix{netip.MustParsePrefix("10.0.0.1/24")}}, pipe.Config{Addrs: []netip.Prefix{netip.MustParsePrefix("10.0.0.2/24")}})
+	open := func(ep link.Endpoint) *polledHost {
+		h := &polledHost{end: newPolledEnd(ep), mem: make([]byte, 4096)}
+		var err error
+		h.dev, err = Open(h.end, Options{})
+		must(err)
+		t.Cleanup(func() { h.dev.Close() })
+		h.ctx = h.dev.NewContext()
+		h.pd, _ = h.ctx.AllocPD()
+		h.ch, _ = h.ctx.CreateCompChannel()
+		h.cq, err = h.ctx.CreateCQ(CQInit{Entries: 512, Channel: h.ch})
+		must(err)
+		h.qp, err = h.pd.CreateQP(QPInit{Type: RC, SendCQ: h.cq, RecvCQ: h.cq, SigAll: true, Cap: Cap{SendWR: 256, RecvWR: 256, Inline: 64}})
+		must(err)
+		h.mr, err = h.pd.RegMR(h.mem, LocalWrite|RemoteWrite|RemoteRead)
+		must(err)
+		return h
+	}
+	a, b = open(ea), open(eb)
+	must(a.qp.Connect(100, b.qp.Address(1, 200), ConnectOptions{Access: RemoteWrite | RemoteRead}))
+	must(b.qp.Connect(200, a.qp.Address(1, 100), ConnectOptions{Access: RemoteWrite | RemoteRead}))
+	return a, b
+}
+
+func (h *polledHost) write(t *testing.T, to *polledHost, n int) {
+	t.Helper()
+	wr := SendWR{Op: OpWrite, Flags: Inline, InlineData: make([]byte, 8), RemoteAddr: to.mr.Addr(), RKey: to.mr.RKey()}
+	for range n {
+		if err := h.qp.PostSend(&wr); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// take waits for a completion in the way that is given.
+func (h *polledHost) take(t *testing.T) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	var wc [1]WC
+	if _, err := h.cq.Wait(ctx, wc[:]); err != nil {
+		t.Fatal(err)
+	}
+	if wc[0].Status != StatusSuccess {
+		t.Fatal(wc[0].Err())
+	}
+}
+
+// until looks at the link of h, as a program that polls does, until f is true.
+func (h *polledHost) until(t *testing.T, what string, f func() bool) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); !f(); h.dev.Progress() {
+		if time.Now().After(end) {
+			t.Fatalf("never: %s", what)
+		}
+	}
+}
+
+// leave has the receiver's goroutine of h stay away.
+func (h *polledHost) leave(t *testing.T, peer *polledHost) {
+	t.Helper()
+	h.until(t, "the receiver's goroutine is away", func() bool {
+		if h.end.asleep.Load() > 0 {
+			h.end.Wake()
+		}
+		return h.dev.rx.away.Load()
+	})
+}
+
+func pending(q *QP) int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.tx.Len()
+}
+
+// TestAckHeld: of a program that polls, the acknowledgement waits for what it posts, and leaves with it, behind it, in one burst; or at
+// the next look.
+func TestAckHeld(t *testing.T) {
+	a, b := twoPolled(t)
+	b.holdAck(t, a)
+	before := len(b.end.calls())
+	b.write(t, a, 1)
+	want := []sentFrame{{bth.Make(bth.RC, bth.WriteOnly), 0}, {bth.Make(bth.RC, bth.Acknowledge), 0}}
+	if b.dev.port.Info().MaxSegs > 1 {
+		want[1].segment = 1
+	}
+	if got := b.end.calls()[before:]; len(got) != 1 || len(got[0]) != 2 || got[0][0] != want[0] || got[0][1] != want[1] {
+		t.Errorf("with the program's own request left %v, want %v", got, want)
+	}
+	a.take(t)
+
+	b.until(t, "the write has completed", func() bool { return b.cq.Poll(make([]WC, 1)) > 0 })
+	b.holdAck(t, a)
+	before = len(b.end.calls())
+	b.until(t, "the next look sends it", func() bool { return len(b.end.calls()) > before })
+	a.take(t)
+}
+
+// holdAck has a write something to h, of which h holds the acknowledgement.
+func (h *polledHost) holdAck(t *testing.T, a *polledHost) {
+	t.Helper()
+	for {
+		h.leave(t, a)
+		sent := len(h.end.calls())
+		a.write(t, h, 1)
+		h.until(t, "an acknowledgement is held or sent", func() bool { return pending(h.qp) > 0 || len(h.end.calls()) > sent })
+		if pending(h.qp) > 0 {
+			return
+		}
+		a.take(t) // the receiver's goroutine was back, and faster
+	}
+}
+
+// TestAckNotForgotten: who polls, and suddenly does not any more, keeps the peer waiting for milliseconds, not until a timer runs out.
+func TestAckNotForgotten(t *testing.T) {
+	for name, after := range map[string]func(t *testing.T, h *polledHost){
+		"nothing": func(*testing.T, *polledHost) {},
+		"reset": func(t *testing.T, h *polledHost) {
+			if err := h.qp.Modify(&QPAttr{State: StateReset}, AttrState); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"destroy": func(t *testing.T, h *polledHost) {
+			if err := h.qp.Destroy(); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"close": func(t *testing.T, h *polledHost) { h.dev.Close() },
+		"sleep of another": func(t *testing.T, h *polledHost) {
+			other, err := h.ctx.CreateCQ(CQInit{Entries: 1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			go other.Wait(t.Context(), make([]WC, 1))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, b := twoPolled(t)
+			b.holdAck(t, a)
+			after(t, b)
+			a.take(t)
+			if n := a.dev.counters.Load(stats.LocalAckTimeoutErr); n != 0 {
+				t.Errorf("%d ACK timers ran out", n)
+			}
+		})
+	}
+}
+
+// TestHeldWhileAnotherSleeps: somebody sleeps at the link when another goroutine has something to hold.
+func TestHeldWhileAnotherSleeps(t *testing.T) {
+	a, b := twoPolled(t)
+	rx := b.dev.rx
+	b.leave(t, a)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	other, err := b.ctx.CreateCQ(CQInit{Entries: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		other.Wait(ctx, make([]WC, 1))
+	}()
+	for end := time.Now().Add(20 * time.Second); !rx.sits.Load(); {
+		if time.Now().After(end) {
+			t.Fatal("nobody sleeps at the link")
+		}
+		time.Sleep(10 * time.Microsecond)
+	}
+	b.qp.mu.Lock() // as a look at the same moment would
+	rx.hold(b.qp)
+	b.qp.mu.Unlock()
+	for end := time.Now().Add(20 * time.Second); rx.holds.Load() > 0; {
+		if time.Now().After(end) {
+			t.Fatal("what was held stays")
+		}
+		time.Sleep(10 * time.Microsecond)
+	}
+	cancel()
+	<-done
+}
+
+// TestSmallRequestsGather: small requests behind many that are on their way leave together, without waiting for an answer.
+func TestSmallRequestsGather(t *testing.T) {
+	a, b := twoPolled(t)
+	rx := a.dev.rx
+	rx.drive.Lock() // nobody looks meanwhile, and answers do not arrive
+	rx.away.Store(true)
+	a.write(t, b, deep)
+	if n := len(a.end.calls()); n != deep {
+		t.Fatalf("the first %d left in %d sends: who waits for an answer is kept waiting", deep, n)
+	}
+	a.write(t, b, bunch-1)
+	if n := len(a.end.calls()); n != deep {
+		t.Errorf("%d more left in %d sends, before there was a bunch", bunch-1, n-deep)
+	}
+	a.write(t, b, 1)
+	if n := len(a.end.calls()); n != deep+1 {
+		t.Errorf("a bunch left in %d sends", n-deep)
+	}
+	a.write(t, b, 1)
+	rx.drive.Unlock() // the next look sends it
+	for range deep + bunch + 1 {
+		a.take(t)
+	}
+}
+
+// TestWaysToWait: programs wait in all ways at once, each for a queue of its own and some for one; nobody misses anything.
+func TestWaysToWait(t *testing.T) {
+	a, b := twoPolled(t)
+	const rounds = 300
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	var wg sync.WaitGroup
+	fail := func(err error) {
+		t.Error(err)
+		cancel()
+	}
+	for i, wait := range []func(*CQ, *CompChannel, []WC) (int, error){
+		func(q *CQ, _ *CompChannel, wc []WC) (int, error) {
+			runtime.Gosched() // both sides are here, and the link between them
+			return q.Poll(wc), nil
+		},
+		func(q *CQ, _ *CompChannel, wc []WC) (int, error) { return q.Wait(ctx, wc) },
+		func(q *CQ, ch *CompChannel, wc []WC) (int, error) {
+			if !q.Arm(false) {
+				if _, err := ch.Get(ctx); err != nil {
+					return 0, err
+				}
+			}
+			return q.Poll(wc), nil
+		},
+		func(q *CQ, _ *CompChannel, wc []WC) (int, error) {
+			time.Sleep(time.Duration(200) * time.Microsecond)
+			return q.Wait(ctx, wc)
+		},
+	} {
+		var end [2]*QP
+		for j, h := range []*polledHost{a, b} {
+			ch, err := h.ctx.CreateCompChannel()
+			if err != nil {
+				t.Fatal(err)
+			}
+			cq, err := h.ctx.CreateCQ(CQInit{Entries: 64, Channel: ch})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if end[j], err = h.pd.CreateQP(QPInit{Type: RC, SendCQ: cq, RecvCQ: cq, Cap: Cap{SendWR: 16, RecvWR: 16, Inline: 64}}); err != nil {
+				t.Fatal(err)
+			}
+			wg.Go(func() {
+				q := end[j]
+				wc := make([]WC, 4)
+				for got := 0; got < rounds; {
+					n, err := wait(cq, ch, wc)
+					if err != nil || ctx.Err() != nil {
+						fail(errOr(err, ctx.Err()))
+						return
+					}
+					for k := range n {
+						if wc[k].Status != StatusSuccess {
+							fail(wc[k].Err())
+							return
+						}
+						if wc[k].Op != WCRecv {
+							continue
+						}
+						got++
+						if err := q.PostRecv(&RecvWR{}); err != nil {
+							fail(err)
+							return
+						}
+						if got < rounds || j == 1 {
+							if err := q.PostSend(&SendWR{Op: OpSend, Flags: Signaled}); err != nil {
+								fail(err)
+								return
+							}
+						}
+					}
+				}
+			})
+		}
+		for j := range end {
+			if err := end[j].Connect(1, end[1-j].Address(1, 1), ConnectOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			if err := end[j].PostRecv(&RecvWR{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := end[0].PostSend(&SendWR{Op: OpSend, Flags: Signaled}); err != nil {
+			t.Fatalf("%d: %v", i, err)
+		}
+	}
+	wg.Wait()
+}
+
+func errOr(err, or error) error {
+	if err != nil {
+		return err
+	}
+	return or
+}
+
+// TestSleeperIsWoken: who sleeps at the link is woken by the end of his context, of his queue, and of the device.
+func TestSleeperIsWoken(t *testing.T) {
+	for name, end := range map[string]func(*polledHost, *CQ, context.CancelFunc){
+		"context": func(_ *polledHost, _ *CQ, cancel context.CancelFunc) { cancel() },
+		"queue":   func(_ *polledHost, q *CQ, _ context.CancelFunc) { q.Destroy() },
+		"device":  func(h *polledHost, _ *CQ, _ context.CancelFunc) { h.dev.Close() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, b := twoPolled(t)
+			a.leave(t, b)
+			q, err := a.ctx.CreateCQ(CQInit{Entries: 1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			a.dev.rx.left.Store(time.Now().Add(time.Hour).UnixNano()) // as if he came back at once
+			ended := make(chan error)
+			go func() {
+				_, err := q.Wait(ctx, make([]WC, 1))
+				ended <- err
+			}()
+			for limit := time.Now().Add(20 * time.Second); !a.dev.rx.sits.Load() || q.wake.at.Load() == nil; {
+				if time.Now().After(limit) {
+					t.Fatal("he does not sleep at the link")
+				}
+				time.Sleep(10 * time.Microsecond)
+			}
+			end(a, q, cancel)
+			select {
+			case err := <-ended:
+				if err == nil {
+					t.Error("no error")
+				}
+			case <-time.After(20 * time.Second):
+				t.Fatal("he sleeps on")
+			}
+		})
+	}
+}

@@ -1,0 +1,74 @@
+package udp
+
+import (
+	"net"
+	"os"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// lookout waits for the socket to have something. The socket is not known to the runtime's poller: that would be
+// woken for every datagram, also while a program polls and nobody waits, which costs more than the datagram. It is in
+// an epoll set of its own, armed for one event at a time, and the set is known to the runtime's poller.
+type lookout struct {
+	file  *os.File // the epoll set
+	raw   syscall.RawConn
+	sock  int // the socket's descriptor, for as long as that is open
+	event [1]unix.EpollEvent
+	armed unix.EpollEvent
+
+	arm, check func(fd uintptr) bool // as values made once
+}
+
+func newLookout(sock int) (*lookout, error) {
+	fd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	if err != nil {
+		return nil, os.NewSyscallError("epoll_create1", err)
+	}
+	if err := unix.SetNonblock(fd, true); err != nil { // so that the runtime takes it
+		unix.Close(fd)
+		return nil, os.NewSyscallError("fcntl", err)
+	}
+	l := &lookout{file: os.NewFile(uintptr(fd), "epoll"), sock: sock}
+	l.arm, l.check = l.armSocket, l.takeEvent
+	if l.raw, err = l.file.SyscallConn(); err == nil {
+		err = os.NewSyscallError("epoll_ctl", unix.EpollCtl(fd, unix.EPOLL_CTL_ADD, sock, &unix.EpollEvent{Events: unix.EPOLLONESHOT}))
+	}
+	if err != nil {
+		l.file.Close()
+		return nil, err
+	}
+	return l, nil
+}
+
+func (l *lookout) armSocket(fd uintptr) bool {
+	l.armed = unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLONESHOT}
+	_ = unix.EpollCtl(int(fd), unix.EPOLL_CTL_MOD, l.sock, &l.armed)
+	return true
+}
+
+// takeEvent takes an event, after which the socket makes none until it is armed again.
+func (l *lookout) takeEvent(fd uintptr) bool {
+	n, err := unix.EpollWait(int(fd), l.event[:], 0)
+	return n > 0 || err != nil && err != unix.EINTR
+}
+
+// Await implements link.Poller.
+func (e *Endpoint) Await() error {
+	l := e.out
+	_ = l.raw.Write(l.arm)
+	err := l.raw.Read(l.check)
+	switch {
+	case err == nil:
+		return nil
+	case os.IsTimeout(err): // Wake
+		_ = l.file.SetReadDeadline(time.Time{})
+		return nil
+	}
+	return net.ErrClosed
+}
+
+// Wake implements link.Poller.
+func (e *Endpoint) Wake() { _ = e.out.file.SetReadDeadline(time.Unix(1, 0)) }
