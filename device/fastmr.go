@@ -35,7 +35,7 @@ func (pd *PD) AllocMR(max uint64) (*FastMR, error) {
 	err := own(c, op, c.fasts, MaxMR, f, pd.live, func() {
 		pd.uses.Add(1)
 		k := &c.dev.keys
-		k.mu.Lock()
+		k.lock()
 		defer k.mu.Unlock()
 		f.key.Store(k.drawOwn(c.dev))
 		k.fast[f.key.Load()>>8] = f
@@ -69,7 +69,7 @@ func (f *FastMR) Dereg() error {
 
 func (f *FastMR) drop() {
 	k := &f.pd.ctx.dev.keys
-	k.mu.Lock()
+	k.lock()
 	if f.cur != nil {
 		k.invalidate(f)
 	}
@@ -98,7 +98,7 @@ func (k *keys) invalidate(f *FastMR) (was *region) {
 func (h *host) Register(r *transport.RegWR) bool {
 	q := (*QP)(h)
 	k := &q.dev.keys
-	k.mu.Lock()
+	k.lock()
 	defer k.mu.Unlock()
 	f := k.fast[r.LKey>>8]
 	switch {

@@ -2,6 +2,7 @@ package device
 
 import (
 	"sync"
+	"sync/atomic"
 
 	"github.com/softnic/softnic/transport"
 )
@@ -13,6 +14,7 @@ import (
 // 8 bits, and the other 24 are its own: no other key begins with them.
 type keys struct {
 	mu       sync.RWMutex
+	version  atomic.Uint64 // of all that follows; lock counts it up
 	local    map[uint32]*MR
 	remote   map[uint32]*grant
 	windows  map[uint32]*MW     // by their 24 bits
@@ -27,6 +29,37 @@ func newKeys() keys {
 	}
 }
 
+// lock is for whoever changes the table.
+func (k *keys) lock() {
+	k.mu.Lock()
+	k.version.Add(1)
+}
+
+// lastKey is what a queue pair last looked up and was given, to be given again without a lock as long as the table
+// is the same; its lock is held. The zero value is nothing: no table has version 0 once a key is in it.
+type lastKey struct {
+	version    uint64
+	key        uint32
+	pd         *PD // local keys: of which domain
+	mem        *region
+	base, size uint64
+	access     Access
+}
+
+// begin begins an access, if it is sure that the look-up would come to the same. Who takes the key away counts the version
+// up first, and then waits for accesses: either it sees this one, or this one sees the version.
+func (l *lastKey) begin(k *keys, key uint32, pd *PD, va, n uint64, a Access) bool {
+	if l.key != key || l.pd != pd || l.version != k.version.Load() || l.access&a != a || !within(va, n, l.base, l.size) {
+		return false
+	}
+	l.mem.begin()
+	if l.version == k.version.Load() {
+		return true
+	}
+	l.mem.Release()
+	return false
+}
+
 // grant is what a remote key gives.
 type grant struct {
 	pd         *PD
@@ -38,7 +71,7 @@ type grant struct {
 
 // add gives mr random keys and makes it known.
 func (k *keys) add(d *Device, mr *MR) {
-	k.mu.Lock()
+	k.lock()
 	defer k.mu.Unlock()
 	mr.lkey = k.draw(d)
 	mr.rkey = mr.lkey
@@ -59,7 +92,7 @@ func (k *keys) publish(mr *MR) {
 // remove makes the keys of mr invalid for good, unless windows are bound to it; it returns
 // their number. No window is bound between the look and the end of the keys.
 func (k *keys) remove(mr *MR) (windows int) {
-	k.mu.Lock()
+	k.lock()
 	defer k.mu.Unlock()
 	if mr.windows > 0 {
 		return mr.windows
@@ -113,17 +146,21 @@ func (k *keys) forget(v uint32) {
 func (h *host) Local(c *transport.RecvContext, lkey uint32, va uint64, n int, a Access) (transport.Region, Status) {
 	q := (*QP)(h)
 	k := &q.dev.keys
-	k.mu.RLock()
-	defer k.mu.RUnlock()
-	m := k.local[lkey]
 	pd := q.pd
 	if c != nil && c.Domain != nil {
 		pd = c.Domain.(*PD)
 	}
+	if q.lastLocal.begin(k, lkey, pd, va, uint64(n), a) {
+		return q.lastLocal.mem, StatusSuccess
+	}
+	k.mu.RLock()
+	defer k.mu.RUnlock()
+	m := k.local[lkey]
 	if m == nil || m.pd != pd || m.access&a != a || !within(va, uint64(n), m.base, m.size) {
 		return nil, StatusLocalProtection
 	}
 	m.mem.begin()
+	q.lastLocal = lastKey{k.version.Load(), lkey, pd, m.mem, m.base, m.size, m.access}
 	return m.mem, StatusSuccess
 }
 
@@ -141,6 +178,9 @@ func (h *host) Remote(rkey uint32, va uint64, n uint64, a Access) (transport.Reg
 // acquireRemote looks a remote key up and begins an access; lkey tells that the key
 // is unknown here but a good local one.
 func (k *keys) acquireRemote(q *QP, rkey uint32, va, n uint64, a Access) (mem *region, lkey bool) {
+	if q.lastRemote.begin(k, rkey, q.pd, va, n, a) {
+		return q.lastRemote.mem, false
+	}
 	k.mu.RLock()
 	defer k.mu.RUnlock()
 	g := k.remote[rkey]
@@ -148,6 +188,7 @@ func (k *keys) acquireRemote(q *QP, rkey uint32, va, n uint64, a Access) (mem *r
 		return nil, g == nil && k.local[rkey] != nil
 	}
 	g.mem.begin()
+	q.lastRemote = lastKey{k.version.Load(), rkey, q.pd, g.mem, g.base, g.size, g.access}
 	return g.mem, false
 }
 

@@ -180,7 +180,7 @@ func (m *MR) rereg(flags ReregFlags, pd *PD, mem Memory, va, n uint64, access Ac
 		return nil, err
 	}
 	k := m.keys()
-	k.mu.Lock()
+	k.lock()
 	defer k.mu.Unlock()
 	if m.windows > 0 {
 		return nil, because(EINVAL, "%d memory windows are bound to it", m.windows)

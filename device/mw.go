@@ -45,7 +45,7 @@ func (pd *PD) AllocMW(t MWType) (*MW, error) {
 	err := own(c, op, c.mws, MaxMW, w, pd.live, func() {
 		pd.uses.Add(1)
 		k := &c.dev.keys
-		k.mu.Lock()
+		k.lock()
 		defer k.mu.Unlock()
 		w.rkey.Store(k.drawOwn(c.dev))
 		k.windows[w.rkey.Load()>>8] = w
@@ -85,7 +85,7 @@ func (w *MW) name() string { return fmt.Sprintf("mw rkey 0x%08x", w.RKey()) }
 
 func (w *MW) drop() {
 	k := &w.pd.ctx.dev.keys
-	k.mu.Lock()
+	k.lock()
 	was := k.unbind(w)
 	delete(k.windows, w.RKey()>>8)
 	k.forget(w.RKey())
@@ -116,7 +116,7 @@ func (k *keys) unbind(w *MW) (was *region) {
 
 // unbindAll takes the memory of the windows away that a queue pair has bound.
 func (k *keys) unbindAll(q *QP) {
-	k.mu.Lock()
+	k.lock()
 	defer k.mu.Unlock()
 	if q.windows == 0 {
 		return
@@ -139,7 +139,7 @@ func (h *host) Bind(b *transport.BindWR) bool {
 }
 
 func (k *keys) bind(q *QP, b *transport.BindWR) (was *region, ok bool) {
-	k.mu.Lock()
+	k.lock()
 	defer k.mu.Unlock()
 	w := k.windows[b.Window>>8]
 	if w == nil || w.RKey() != b.Window || b.NewKey>>8 != b.Window>>8 || w.pd.ctx != q.ctx || w.typ != MW2A && w.pd != q.pd {
@@ -189,7 +189,7 @@ func (h *host) Invalidate(key uint32, remote bool) bool {
 
 // takeAway makes a key of a window or a fast-registered region invalid; nil if that is not possible.
 func (k *keys) takeAway(q *QP, key uint32, remote bool) (was *region) {
-	k.mu.Lock()
+	k.lock()
 	defer k.mu.Unlock()
 	if w := k.windows[key>>8]; w != nil {
 		if w.typ == MW1 || w.mem == nil || w.RKey() != key || w.qp != q {

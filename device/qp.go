@@ -121,6 +121,7 @@ type QP struct {
 	sq                     sendRing
 	rq                     recvRing
 	tx                     transport.TxList // emitted, not sent
+	lastLocal, lastRemote  lastKey
 	dead                   bool
 	gotPKey                uint16 // GSI: index of the P_Key of what is being received
 	warned                 bool   // of a mistake of the peer, once

@@ -37,6 +37,7 @@ func (d *Device) receive(b *link.Batch, rx *receiver) {
 		qpn := q.num
 		q.mu.Lock()
 		now := d.now()
+		var good tally
 		for i < len(b.Packets) {
 			p = &b.Packets[i]
 			if !engineWants(p.Fault) || p.View.BTH().DestQP() != qpn || !d.mine(p) {
@@ -52,19 +53,25 @@ func (d *Device) receive(b *link.Batch, rx *receiver) {
 					q.congested(now, &p.View)
 				}
 			}
-			d.verdict(p)
-			if !q.dead {
-				q.judged(p.Fault, &p.View)
+			if p.Fault == wire.OK {
+				good.add(&p.View)
+			} else {
+				d.verdict(p)
+				if !q.dead {
+					q.judged(p.Fault, &p.View)
+				}
 			}
 			i++
 			if qpn == gsiQPN {
 				break // the next may be for the device itself
 			}
 		}
+		good.count(d.counters)
 		if q.dead {
 			q.mu.Unlock()
 			continue
 		}
+		good.countOwn(q.counters)
 		q.eng.EndBurst(now)
 		if rx.mayHold() && !q.sending && q.tx.Patient() {
 			rx.hold(q)
@@ -121,6 +128,24 @@ func (d *Device) verdict(p *link.Packet) {
 	if p.Fault == wire.ICRC {
 		d.counters.Inc(stats.RxICRCEncapsulated)
 	}
+}
+
+// tally counts the good packets of a run, to be added at once.
+type tally struct{ packets, bytes int }
+
+func (t *tally) add(v *wire.View) {
+	t.packets++
+	t.bytes += len(v.IB)
+}
+
+func (t *tally) count(c *stats.Counters) {
+	c.Add(stats.RcvdPkts, t.packets)
+	c.Add(stats.RcvdBytes, t.bytes)
+}
+
+func (t *tally) countOwn(c *stats.Counters) {
+	c.AddOwn(stats.RcvdPkts, t.packets)
+	c.AddOwn(stats.RcvdBytes, t.bytes)
 }
 
 // judged counts a packet that came to the queue pair; the device has counted it.

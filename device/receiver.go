@@ -67,8 +67,8 @@ const (
 type patience struct{ good atomic.Int32 }
 
 const (
-	lookMost = 30 * time.Microsecond // the longest look
-	lookPays = 60 * time.Microsecond // what took no longer might have been seen in that time: a wake-up may be in it
+	lookMost = 50 * time.Microsecond  // the longest look
+	lookPays = 200 * time.Microsecond // what took no longer might have been seen in that time: a wake-up may be in it
 )
 
 // looks returns how many looks to take, at most, within lookMost.
@@ -82,9 +82,9 @@ func (p *patience) looks() int {
 // learn is told how long there was nothing.
 func (p *patience) learn(d time.Duration) {
 	if d < lookPays {
-		p.good.Store(min(p.good.Load()+1, 8))
+		p.good.Store(min(p.good.Load()+2, 8))
 	} else {
-		p.good.Store(max(p.good.Load()-2, 0))
+		p.good.Store(max(p.good.Load()-1, 0))
 	}
 }
 

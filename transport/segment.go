@@ -8,7 +8,7 @@ import (
 // segments gives the operations of the packets of a message: first, middle, last, only.
 type segments [4]bth.Operation
 
-var segmentsOf = map[WROp]*segments{
+var segmentsOf = [256]*segments{ // by WROp
 	OpSend:     {bth.SendFirst, bth.SendMiddle, bth.SendLast, bth.SendOnly},
 	OpSendImm:  {bth.SendFirst, bth.SendMiddle, bth.SendLastImm, bth.SendOnlyImm},
 	OpSendInv:  {bth.SendFirst, bth.SendMiddle, bth.SendLastInv, bth.SendOnlyInv},

@@ -23,7 +23,12 @@ const minWindow = 8
 
 // wqe is a send work request on its way.
 type wqe struct {
-	wr      transport.SendWR
+	wr transport.SendWR
+	progress
+}
+
+// progress is how far a request is.
+type progress struct {
 	length  uint64
 	status  transport.Status // what it completes with
 	first   bth.PSN
@@ -118,9 +123,8 @@ func (r *requester) fetch() bool {
 	if !ok {
 		return false
 	}
-	wr := w.wr
-	*w = wqe{wr: wr, status: st, length: wr.Len()}
-	if !wr.Op.IsLocal() {
+	w.progress = progress{status: st, length: w.wr.Len()}
+	if !w.wr.Op.IsLocal() {
 		r.ssn++
 	}
 	w.ssn = r.ssn
