@@ -106,6 +106,10 @@ func (c *Checker) msnForward(f *flow, m uint32) bool {
 	switch {
 	case back && c.o.Unruly && c.p.Dir != Tx:
 		c.unknown(MSN, whyUnruly)
+	case back && f.peer != nil && f.peer.req.failed:
+		c.unknown(MSN, whyReset)
+		a.last, a.counting = m, false
+		return false
 	case back:
 		c.broken(MSN, "MSN %d after %d", m, a.last)
 		a.last, a.counting = m, false // the next goes by it: a fault is told once

@@ -149,17 +149,28 @@ func (c *Checker) unknown(r ID, w why) { c.tally[r].unknown[w]++ }
 
 // broken counts a violation at the packet under judgement.
 func (c *Checker) broken(r ID, format string, args ...any) {
+	c.blame(r, c.here(), format, args...)
+}
+
+// blame counts a violation at a place that here has returned.
+func (c *Checker) blame(r ID, at Violation, format string, args ...any) {
 	t := &c.tally[r]
 	t.broken++
 	if len(t.violations) >= c.o.Examples {
 		return
 	}
-	v := Violation{Packet: c.p.Number, Time: c.p.Time, Text: fmt.Sprintf(format, args...)}
+	at.Text = fmt.Sprintf(format, args...)
+	t.violations = append(t.violations, at)
+}
+
+// here is the place of the packet under judgement.
+func (c *Checker) here() Violation {
+	v := Violation{Packet: c.p.Number, Time: c.p.Time}
 	if w := c.p.View; w != nil && len(w.Net) > 0 {
 		v.Src, v.Dst = w.Src(), w.Dst()
 		if len(w.IB) > 0 {
 			v.QPN = w.BTH().DestQP()
 		}
 	}
-	t.violations = append(t.violations, v)
+	return v
 }

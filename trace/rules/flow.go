@@ -36,6 +36,7 @@ type flow struct {
 
 	req     half   // requests that go this way, and what became of them
 	answers answer // answers that go this way, to the requests of peer
+	doubt   doubt  // a request that may have begun a new connection
 
 	print, body uint64     // fingerprints of the packet at hand
 	copy        uint64     // and of which sending of it

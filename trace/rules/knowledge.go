@@ -24,6 +24,7 @@ type knows struct {
 	rnrUntil   int64
 	skipped    bool // answers came before it was known whose they are
 	nakBefore  bool // it had another reason to go back when the RNR NAK came
+	failed     bool // una has got a NAK that may have ended the connection (reborn.go)
 }
 
 // learn takes an answer as the requester gets it; f carries the answer.
@@ -103,6 +104,7 @@ func (c *Checker) learnAck(h *half, psn bth.PSN, s bth.Syndrome) {
 	case h.una != psn:
 		h.behind(c.p.Time)
 	case s.IsRNR():
+		h.failed = true
 		if h.rnrOn {
 			return // the wait that is on covers it
 		}
@@ -116,6 +118,8 @@ func (c *Checker) learnAck(h *half, psn bth.PSN, s bth.Syndrome) {
 		if !h.rnrOn {
 			h.reason, h.reasons, h.nakAt = reasonNak, min(h.reasons+1, 8), c.p.Time // a NAK may come twice
 		}
+	default:
+		h.failed = true
 	}
 }
 
@@ -154,7 +158,7 @@ func (c *Checker) answered(h *half, to bth.PSN) {
 
 // progress notes that the oldest unanswered PSN has moved.
 func (c *Checker) progress(h *half, una bth.PSN) {
-	h.una, h.progressAt, h.tries, h.implied = una, c.p.Time, 0, false
+	h.una, h.progressAt, h.tries, h.implied, h.failed = una, c.p.Time, 0, false, false
 	if h.rnrOn && una.After(h.rnrPSN) {
 		h.rnrOn = false // it was answered after all
 		h.reason, h.reasons = reasonRNR, max(h.reasons, 1)

@@ -20,6 +20,10 @@ func (c *Checker) request(f *flow) {
 	if c.fresh(f, psn) {
 		c.renew(f)
 		c.begin(f, psn, whyReset)
+	} else if c.reborn(f, psn) {
+		c.suspect(f, psn)
+		c.renew(f)
+		c.begin(f, psn, whyReset)
 	}
 	if h.stepped && h.rnrOn {
 		c.unknown(RNRWait, whyClock)
@@ -248,6 +252,8 @@ func (c *Checker) resent(f *flow, s *sent) {
 		c.keep(RetransmissionSame)
 	} else if c.o.Unruly && c.p.Dir != Tx {
 		c.unknown(RetransmissionSame, whyUnruly)
+	} else if f.peer == nil && c.answeredBy(f) {
+		c.unknown(RetransmissionSame, whyUnpaired) // a NAK may have ended the connection
 	} else if op != s.op {
 		c.broken(RetransmissionSame, "PSN %v was %v in packet %d and is %v now", s.psn, s.op, s.number, op)
 	} else {

@@ -127,6 +127,9 @@ func (c *Checker) answer(f *flow) bool {
 	if !ok {
 		return false
 	}
+	if aeth != nil && !passed {
+		c.settle(q, bth.AETH(aeth).MSN())
+	}
 	// A requester hardly looks at the MSN: a wrong one does not undo the answer.
 	if m := bth.AETH(aeth); aeth != nil && !passed && c.msnForward(f, m.MSN()) {
 		c.msnCount(f, psn, r, nak, m.MSN())

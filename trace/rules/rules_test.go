@@ -626,7 +626,7 @@ var requestCases = []scriptCase{
 func TestRules(t *testing.T) {
 	broken := map[string]bool{}
 	kept := map[string]bool{}
-	for _, x := range slices.Concat(requestCases, answerCases) {
+	for _, x := range slices.Concat(requestCases, answerCases, rebornCases) {
 		if x.from == "" {
 			x.from = "AB"
 		}
