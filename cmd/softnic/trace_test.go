@@ -115,6 +115,7 @@ func TestTracePlantedFaults(t *testing.T) {
 		{"a retransmission has another payload", edit("again", func(s *wire.Spec) { s.Payload = bytes.Repeat([]byte{9}, 100) }), "again", rules.RetransmissionSame, "A AB plain", nil},
 		{"a retransmission is shorter", edit("timeout", payload(50)), "timeout", rules.RetransmissionSame, "A AB plain", nil},
 		{"a retransmission is another operation", edit("again", as(bth.SendOnlyImm)), "again", rules.RetransmissionSame, "A AB plain", nil},
+		{"after an RNR NAK it has another payload", edit("after rnr", func(s *wire.Spec) { s.Payload = bytes.Repeat([]byte{9}, len(s.Payload)) }), "after rnr", rules.RetransmissionSame, "A B AB", nil},
 		{"more READs than agreed", func(*film) {}, "second read", rules.Depth, "A B AB", []string{"--depth", "1"}},
 		{"RNR is not waited for", func(f *film) { (*f)[f.find("after rnr")].after = 600 * time.Microsecond }, "after rnr", rules.RNRWait, "A B AB", nil},
 		{"a timeout comes early", func(f *film) { (*f)[f.find("timeout")].after = 2 * time.Millisecond }, "timeout", rules.AckTimeout, "A AB", nil},

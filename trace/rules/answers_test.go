@@ -126,10 +126,43 @@ var answerCases = []scriptCase{
 	{name: "CNP with a PSN", from: "B", want: "cnp-format:2", lines: `
 		A> SEND_ONLY 100 4 ce
 		B> CNP 5`},
-	{name: "CNP for nothing", from: "B", want: "cnp-pacing:3", lines: `
+	{name: "CNP for nothing", from: "B", want: "cnp-pacing:4", lines: `
+		A> SEND_ONLY 100 4 ce
+		B> CNP 0
+		+101ms B> CNP 0
+		B> CNP 0`},
+	{name: "CNP for nothing, or for a packet from before the capture", from: "B", unk: "cnp-pacing", lines: `
 		A> SEND_ONLY 100 4 ce
 		B> CNP 0
 		B> CNP 0`},
+	{name: "CNPs for packets from before the capture, before any that was marked", from: "B", unk: "cnp-pacing", lines: `
+		A> SEND_ONLY 100 4
+		B> CNP 0
+		B> CNP 0
+		A> SEND_ONLY 101 4 ce
+		B> CNP 0`},
+	{name: "a CNP for a packet from before the capture is none too many later", from: "B", o: Options{CNPInterval: 4000}, unk: "cnp-pacing", lines: `
+		A> SEND_ONLY 100 4 ce
+		B> CNP 0
+		A> SEND_ONLY 101 4
+		+1s A> SEND_ONLY 102 4 ce
+		A> SEND_ONLY 103 4 ce
+		B> CNP 0
+		B> CNP 0
+		B> CNP 0`},
+	{name: "CNPs for packets that the capture has cut", from: "B", lines: `
+		A> SEND_ONLY 100 4 ce
+		+1s A> SEND_ONLY 101 4 ce cut
+		A> SEND_ONLY 102 4 ce cut
+		B> CNP 0
+		B> CNP 0
+		B> CNP 0`},
+	{name: "a CNP held back is one", from: "B", kept: "cnp-pacing", o: Options{CNPInterval: 4000}, lines: `
+		A> SEND_ONLY 100 4
+		A> SEND_ONLY 101 4
+		+1s A> SEND_ONLY 102 4 ce
+		B> CNP 0 held
+		+1ms B> CNP 0 released`},
 	{name: "CNP too soon", from: "B", want: "cnp-pacing:4", o: Options{CNPInterval: 50000}, lines: `
 		A> SEND_ONLY 100 4 ce
 		B> CNP 0

@@ -20,7 +20,7 @@ import (
 // A and B are the hosts, with the queue pairs 0xA and 0xB; C and D are a second pair of queue
 // pairs on the same hosts, E and F one on A and another address of B, G and H one on another host than
 // A, and B. READS is so many READs, each answered. TIME is that since the line before, 10us if not given. Path MTU
-// is 256. Words: ar, bad (ICRC), held, released, lost, copied, forged, dropped=FAULT, ce; keys: va, rlen, key
+// is 256. Words: ar, bad (ICRC), cut, held, released, lost, copied, forged, dropped=FAULT, ce; keys: va, rlen, key
 // (RETH), round, syn (ack, nak, rnr, or hex), msn, fill (payload byte), value, add.
 type script struct {
 	t      testing.TB
@@ -126,6 +126,8 @@ func (s *script) add(c *Checker, line string) {
 			spec.Path.TClass = 3
 		case "bad":
 			bad = true
+		case "cut":
+			p.Cut = true
 		case "held":
 			p.Fate, p.Fault = Held, wire.Impaired
 		case "lost":

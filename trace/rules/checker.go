@@ -168,6 +168,9 @@ func (c *Checker) judge(p *Packet) {
 	v := p.View
 	c.stamp(p)
 	if v == nil || !c.wellFormed(p) {
+		if v != nil && p.Cut && len(v.Net) > 0 {
+			c.marked(p) // its CNP may be short enough to be whole
+		}
 		return
 	}
 	c.seen.Read = true

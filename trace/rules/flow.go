@@ -52,7 +52,9 @@ type pairKey struct{ src, dst netip.Addr }
 type pair struct {
 	flows       []*flow
 	ce, cnps    int
-	ceRx, cnpTx bool // CE marks were seen at their receiver, CNPs at their sender
+	early       int   // of cnps: those that may be for packets from before the capture
+	ceRx, cnpTx bool  // CE marks were seen at their receiver, CNPs at their sender
+	since       int64 // when the first packet was seen at its receiver, if ceRx
 }
 
 // maxPairs bounds the pairs of hosts; more take the place of all that have no flow.

@@ -3,6 +3,7 @@ package rules
 import (
 	"hash/maphash"
 	"net/netip"
+	"time"
 
 	"github.com/softnic/softnic/wire"
 	"github.com/softnic/softnic/wire/bth"
@@ -151,8 +152,8 @@ func (c *Checker) cnp(p *Packet) {
 	} else {
 		c.broken(CNPFormat, "CNP with other fields: %x", v.IB[:bth.Len])
 	}
-	if p.Fate == Copied {
-		return
+	if p.Fate == Copied || p.Fate == Released {
+		return // it was sent before
 	}
 	t := c.pair(v.Src(), v.Dst())
 	if p.Dir == Tx {
@@ -164,22 +165,32 @@ func (c *Checker) cnp(p *Packet) {
 	marks := c.pair(v.Dst(), v.Src())
 	gap, first := c.cnpGap(p)
 	t.cnps++
+	if !marks.ceRx || p.Time-marks.since <= cnpLag {
+		t.early++
+	}
+	counted := p.Dir == Tx && marks.ceRx && c.whole()
 	switch {
-	case p.Dir == Tx && marks.ceRx && c.whole() && t.cnps > marks.ce:
+	case counted && t.cnps-t.early > marks.ce:
 		c.broken(CNPPacing, "CNP %d for %d packets that were CE-marked", t.cnps, marks.ce)
-		t.cnps = marks.ce
+		t.cnps = marks.ce + t.early
 	case !first && p.Dir == Tx && c.o.CNPInterval > 0 && gap < 0:
 		c.unknown(CNPPacing, whyClock)
 	case !first && p.Dir == Tx && c.o.CNPInterval > 0 && gap < int64(c.o.CNPInterval-c.o.Slack):
 		c.broken(CNPPacing, "CNP %v after the one before", ns(gap))
 	case p.Dir != Tx || !marks.ceRx:
 		c.unknown(CNPPacing, whyCE)
+	case counted && t.cnps > marks.ce:
+		c.unknown(CNPPacing, whyStart)
 	case c.o.CNPInterval == 0:
 		c.unknown(CNPPacing, whyInterval)
 	default:
 		c.keep(CNPPacing)
 	}
 }
+
+// cnpLag bounds how long after a marked packet its CNP is sent. What a host sends so soon after the first packet that was seen
+// there may be for packets from before the capture.
+const cnpLag = 100 * int64(time.Millisecond)
 
 // cnpKey is what an interval between CNPs is kept for; what the mode does not look at is left out.
 type cnpKey struct {
@@ -213,16 +224,17 @@ func (c *Checker) cnpGap(p *Packet) (gap int64, first bool) {
 // marked counts CE-marked packets.
 func (c *Checker) marked(p *Packet) {
 	v := p.View
-	if v.TClass()&3 != 3 || p.Dir == Tx {
-		if p.Dir == Rx {
-			if t := c.pairs[pairKey{v.Src(), v.Dst()}]; t != nil {
-				t.ceRx = true
-			}
-		}
+	ce := v.TClass()&3 == 3 && p.Dir != Tx
+	t := c.pairs[pairKey{v.Src(), v.Dst()}]
+	if t == nil && ce {
+		t = c.pair(v.Src(), v.Dst())
+	}
+	if t != nil && p.Dir == Rx && !t.ceRx {
+		t.ceRx, t.since = true, p.Time
+	}
+	if !ce {
 		return
 	}
-	t := c.pair(v.Src(), v.Dst())
-	t.ceRx = t.ceRx || p.Dir == Rx
 	if p.Fate != Lost && p.Fate != Held {
 		t.ce++
 	}
