@@ -105,7 +105,13 @@ func (p *Port) answerTx(v *portView, lost *wire.Packet, e *impair.Effect) {
 	}
 	var f Frame
 	f.frame(v, pk, 0, false)
-	p.loop.put(item{passed: true, note: e.Rule, after: 1}, f.AppendTo) // behind what it answers, also where time stands still
+	// Behind what it answers and before what is sent because of it, also where time stands still.
+	at := p.clk.Now()
+	if now := p.txNow(); now.After(at) {
+		at = now
+	}
+	p.tx.forged = at.Add(1)
+	p.loop.put(item{passed: true, note: e.Rule, at: p.tx.forged}, f.AppendTo)
 }
 
 // answerRx sends the forged answer to a request that has been received and is lost.
@@ -123,8 +129,7 @@ func (p *Port) answerRx(v *wire.View, e *impair.Effect) {
 	}
 	pk.QPN = qpn
 	pv := p.view.Load()
-	t.now = p.clk.Now()
-	t.tell(p.sink.Load())
+	t.begin(p.clk.Now(), p.sink.Load())
 	defer t.recorded()
 	p.emit(pv, outgoing{Packet: pk, note: e.Rule})
 	_ = p.transmit(pv) // a closed endpoint shows again at the next call

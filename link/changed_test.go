@@ -378,3 +378,39 @@ func TestForgedAnswer(t *testing.T) {
 		}
 	}
 }
+
+// Where time stands still, a capture has a forged answer behind the request and before what is sent because of it.
+func TestForgedAnswerTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sink := new(linktest.Sink)
+		e, _ := pipe.NewRaw(roads[0].cfg)
+		p := linktest.Port(t, e, link.PortOptions{
+			Impair: rules(t, "tx psn=0x2 answer=nak-sequence"), Capture: sink,
+			Forge: func(qpn uint32, _ bth.PSN, _ bool) (link.Forged, bool) { return link.Forged{To: qpn}, true },
+		})
+		start := time.Now()
+		for range 2 {
+			pkts := linktest.Sends(linktest.Path(roads[0].src, roads[0].dst), 17, 1, 3)
+			for _, pk := range pkts {
+				pk.QPN = 0x33
+			}
+			if err := p.Send(pkts); err != nil {
+				t.Fatal(err)
+			}
+			b := link.NewBatch(8)
+			if err := p.Sources()[1].Recv(b, false); err != nil || len(b.Packets) != 1 {
+				t.Fatal(len(b.Packets), err)
+			}
+			p.Parse(b)
+			p.Done(b)
+		}
+		var got []string
+		for _, r := range sink.Take() {
+			got = append(got, fmt.Sprintf("%d %v +%d", r.Dir, r.Fault, r.When.Sub(start)))
+		}
+		want := "0 ok +0, 0 impaired +0, 0 ok +0, 1 ok +1, 0 ok +1, 0 impaired +1, 0 ok +1, 1 ok +2"
+		if s := strings.Join(got, ", "); s != want {
+			t.Errorf("%s, want\n%s", s, want)
+		}
+	})
+}

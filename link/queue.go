@@ -41,11 +41,10 @@ type Queue struct {
 
 type item struct {
 	buf    []byte
-	split  int // length of Packet.Net in buf; 0: buf is Packet.Frame
-	at     time.Time
-	passed bool // receive impairment has been applied
+	split  int       // length of Packet.Net in buf; 0: buf is Packet.Frame
+	at     time.Time // when it comes; zero: now, and Queue.Latency later
+	passed bool      // receive impairment has been applied
 	note   string
-	after  time.Duration // it has come so much later
 }
 
 // NewQueue returns a queue for up to n packets, 1 or more. A nil clock means clock.Real.
@@ -63,7 +62,9 @@ func (q *Queue) Put(split int, fill func(dst []byte) []byte) bool {
 }
 
 func (q *Queue) put(it item, fill func(dst []byte) []byte) bool {
-	it.at = q.clk.Now().Add(q.Latency + it.after)
+	if it.at.IsZero() {
+		it.at = q.clk.Now().Add(q.Latency)
+	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.closed {

@@ -28,6 +28,7 @@ type txState struct {
 	list   []*Frame // framed, in order; element i is &ring[i]
 	all    []*Frame // pointers to the whole ring; list is a prefix of it
 	now    time.Time
+	forged time.Time   // when the last forged answer came: what is sent because of it is not earlier
 	told   OrderedSink // it waits for the records of now; nil: none does
 	held   holder[outgoing]
 	rec    Record
@@ -94,10 +95,18 @@ func (p *Port) Send(pkts []*wire.Packet) error {
 // txNow is the time of the send under way.
 func (p *Port) txNow() time.Time {
 	if p.tx.now.IsZero() {
-		p.tx.now = p.clk.Now()
-		p.tx.tell(p.sink.Load())
+		p.tx.begin(p.clk.Now(), p.sink.Load())
 	}
 	return p.tx.now
+}
+
+// begin sets the time of a send and has a sink wait for its records.
+func (t *txState) begin(now time.Time, s *Sink) {
+	t.now = now
+	if now.Before(t.forged) {
+		t.now = t.forged // time stands still
+	}
+	t.tell(s)
 }
 
 // tell has a sink wait for the records of the send under way: they come when it has ended.
@@ -232,8 +241,7 @@ func (p *Port) flushTx(now time.Time) {
 		return
 	}
 	v := p.view.Load()
-	t.now = now
-	t.tell(p.sink.Load())
+	t.begin(now, p.sink.Load())
 	defer t.recorded()
 	p.release(v, now)
 	if err := p.transmit(v); err != nil {

@@ -106,7 +106,7 @@ func (c *Checker) msnForward(f *flow, m uint32) bool {
 	switch {
 	case back && c.o.Unruly && c.p.Dir != Tx:
 		c.unknown(MSN, whyUnruly)
-	case back && f.peer != nil && f.peer.req.failed:
+	case back && f.peer != nil && f.peer.req.failed && int(m) <= f.peer.req.max.Sub(f.peer.req.una): // see reborn.go
 		c.unknown(MSN, whyReset)
 		a.last, a.counting = m, false
 		return false

@@ -1,6 +1,10 @@
 package rules
 
-import "github.com/softnic/softnic/wire/bth"
+import (
+	"time"
+
+	"github.com/softnic/softnic/wire/bth"
+)
 
 // knows is what a requester knows of its requests, by the answers that reached it.
 type knows struct {
@@ -112,7 +116,7 @@ func (c *Checker) learnAck(h *half, psn bth.PSN, s bth.Syndrome) {
 		h.rnrOn, h.rnrPSN, h.rnrAt = true, psn, c.p.Time
 		h.rnrUntil = c.p.Time + int64(bth.RNRTime(s.Value()))
 		if c.p.Fate == Forged {
-			h.rnrUntil-- // softnic writes what it makes up a nanosecond behind the request, which keeps their order in a file
+			h.rnrUntil -= int64(time.Microsecond) // softnic writes what it makes up nanoseconds late, which keeps the order in a file
 		}
 	case s == bth.NakSequence:
 		if !h.rnrOn {

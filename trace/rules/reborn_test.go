@@ -50,6 +50,13 @@ var rebornCases = []scriptCase{
 		B> ACK 101 msn=1
 		A> SEND_ONLY 102 4 ar
 		B> ACK 102 msn=2`},
+	{name: "the MSN goes back after an RNR NAK, to more than a new connection can count", want: "msn:6", lines: `
+		A> SEND_ONLY 100 4 ar
+		B> ACK 100 msn=5
+		A> SEND_ONLY 101 4 ar
+		B> ACK 101 syn=rnr20 msn=5
+		+11ms A> SEND_ONLY 101 4 ar
+		B> ACK 101 msn=2`},
 	{name: "connected anew after a NAK that ends the connection", unk: "read-resume", lines: `
 		A> READ 100 rlen=4
 		B> ACK 100 syn=0x62 msn=0

@@ -561,6 +561,11 @@ var requestCases = []scriptCase{
 		B> ACK 99 msn=3
 		+11ms A> SEND_ONLY 100 4 ar
 		B> ACK 100 msn=4`},
+	{name: "a forged RNR NAK stands in the capture a little late", from: "A", kept: "rnr-wait", lines: `
+		A> SEND_ONLY 100 4 ar lost
+		B> ACK 100 syn=rnr20 msn=0 forged
+		+10239998ns A> SEND_ONLY 100 4 ar
+		B> ACK 100 msn=1`},
 	{name: "a forged RNR NAK that is not waited for", from: "A", want: "rnr-wait:3", lines: `
 		A> SEND_ONLY 100 4 ar lost
 		B> ACK 100 syn=rnr20 msn=0 forged
