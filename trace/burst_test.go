@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"net/netip"
+	"slices"
 	"testing"
 
 	"github.com/softnic/softnic/wire"
@@ -79,10 +80,22 @@ func TestBursts(t *testing.T) {
 			if want := (Counts{Total: 2, RoCE: uint64(len(packets)) + 1, Bursts: bursts}); s.Counts != want || got[len(packets)].Number != 2 {
 				t.Errorf("%+v, want %+v", s.Counts, want)
 			}
-			// One whose first packet is wrong stays what it is.
-			whole[len(packets[0])-1] ^= 1
-			if _, got, _ = streamOf(t, StreamOptions{}, pcapFile(orders[0], pcapMicro, 101, whole)); len(got) != 1 || !bytes.Equal(got[0].IP, whole) {
-				t.Errorf("a wrong one of %d became %d", len(packets), len(got))
+			// Of one whose first packet is wrong only that is wrong, whichever byte of it is.
+			first := len(packets[0])
+			net := wire.NetLen4
+			if v6 {
+				net = wire.NetLen6
+			}
+			for _, at := range []int{net, net + 2, net + 6, net + 9, first - 5, first - 1} {
+				spoiled := bytes.Clone(whole)
+				spoiled[at] ^= 0x11
+				want := slices.Clone(packets)
+				want[0] = bytes.Clone(want[0])
+				want[0][at] ^= 0x11
+				_, got, _ := streamOf(t, StreamOptions{}, pcapFile(orders[0], pcapMicro, 101, spoiled))
+				if !slices.EqualFunc(got, want, func(g Sighting, w []byte) bool { return bytes.Equal(g.IP, w) }) {
+					t.Errorf("IPv6 %v, byte %d wrong: %d packets of %d bytes became %d", v6, at, len(want), first, len(got))
+				}
 			}
 		}
 	}
@@ -104,7 +117,19 @@ func TestBurstWithin(t *testing.T) {
 	}
 }
 
-// What is taken apart is, put together, what it was.
+// The first two packets of a burst may be wrong; of three wrong ones it cannot be told what they are.
+func TestBurstSpoiled(t *testing.T) {
+	packets := burstOf(false, bth.SendMiddle, 256, 256, 256, 256)
+	whole := merged(packets)
+	for i, want := range []int{4, 4, 1} {
+		whole[wire.NetLen4+i*(bth.Len+256+wire.ICRCLen)+20] ^= 1
+		if _, got, _ := streamOf(t, StreamOptions{}, pcapFile(orders[0], pcapMicro, 101, whole)); len(got) != want {
+			t.Errorf("%d packets are wrong: %d of 4, want %d", i+1, len(got), want)
+		}
+	}
+}
+
+// What is taken apart is, put together, what it was, and was not right.
 func FuzzBurst(f *testing.F) {
 	f.Add(merged(burstOf(false, bth.SendOnly, 64, 64, 13)))
 	f.Add(merged(burstOf(true, bth.SendMiddle, 256, 256)))
@@ -118,6 +143,9 @@ func FuzzBurst(f *testing.F) {
 		l := frame.burst()
 		if l == nil {
 			return
+		}
+		if right(frame.IP) {
+			t.Error("it was one packet, and right")
 		}
 		_, want := frame.split()
 		var got []byte
