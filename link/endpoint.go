@@ -102,6 +102,7 @@ type Batch struct {
 	owner   *Queue    // that queue
 	arrived time.Time // the oldest of Packets, as the sink was told; zero: it was not
 	later   []later   // what Port.Done is to put into the loop
+	aside   []aside   // what Port.Parse has taken out of Packets, for the capture
 	rec     Record    // for Port.Done, so that it need not be allocated
 }
 

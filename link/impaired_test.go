@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -124,11 +125,11 @@ func TestImpairRx(t *testing.T) {
 	}{
 		{[]string{"rx drop psn=+1"}, 3, []at{{0, []got{ok(1), hit(2), ok(3)}, nil}}},
 		{[]string{"rx duplicate psn=+1"}, 3, []at{{0, psns(1, 3), []got{ok(2)}}}},
-		{[]string{"rx delay=5ms"}, 2, []at{{0, []got{hit(1), hit(2)}, nil}, {4 * ms, nil, nil}, {1 * ms, nil, psns(1, 2)}}},
-		{[]string{"rx reorder psn=+0"}, 3, []at{{0, []got{hit(1), ok(2), ok(3)}, []got{ok(1)}}}},
-		{[]string{"rx reorder psn=+2"}, 3, []at{{0, []got{ok(1), ok(2), hit(3)}, nil}, {10 * ms, nil, []got{ok(3)}}}},
+		{[]string{"rx delay=5ms"}, 2, []at{{0, nil, nil}, {4 * ms, nil, nil}, {1 * ms, nil, psns(1, 2)}}},
+		{[]string{"rx reorder psn=+0"}, 3, []at{{0, []got{ok(2), ok(3)}, []got{ok(1)}}}},
+		{[]string{"rx reorder psn=+2"}, 3, []at{{0, []got{ok(1), ok(2)}, nil}, {10 * ms, nil, []got{ok(3)}}}},
 		{[]string{"rx reorder duplicate"}, 0, nil}, // not a rule, see below
-		{[]string{"rx reorder psn=+0", "rx duplicate psn=+0"}, 2, []at{{0, []got{hit(1), ok(2)}, []got{ok(1), ok(1)}}}},
+		{[]string{"rx reorder psn=+0", "rx duplicate psn=+0"}, 2, []at{{0, []got{ok(2)}, []got{ok(1), ok(1)}}}},
 	} {
 		if c.n == 0 {
 			if _, err := impair.New(c.rules...); err == nil {
@@ -226,6 +227,29 @@ func TestImpairCapture(t *testing.T) {
 		}; !slices.Equal(got, want) {
 			t.Errorf("receiver's capture %q\nwant %q", got, want)
 		}
+	})
+}
+
+// Who receives does not see what is held back, and the capture has it where it came.
+func TestImpairHeldOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sink := &linktest.Sink{}
+		a, b := pair(t, pipe.Config{}, pipe.Config{}, link.PortOptions{},
+			link.PortOptions{Capture: sink, Impair: rules(t, "rx psn=0x1 delay=1ms", "rx psn=0x3 reorder", "rx psn=0x4 drop", "rx psn=0x6 delay=1ms")})
+		if err := a.Send(sends(linktest.Path(addrA, addrB), 17, 1, 6)); err != nil {
+			t.Fatal(err)
+		}
+		want(t, drain(t, b, 0), []got{{PSN: 2}, {PSN: 4, Fault: wire.Impaired}, {PSN: 5}})
+		var l []string
+		for _, e := range sink.Take() {
+			l = append(l, fmt.Sprint(e.BTH().PSN(), " ", e.Fault))
+		}
+		if want := "000001 impaired, 000002 ok, 000003 impaired, 000004 impaired, 000005 ok, 000006 impaired"; strings.Join(l, ", ") != want {
+			t.Errorf("captured %q, want %s", l, want)
+		}
+		time.Sleep(time.Millisecond)
+		synctest.Wait()
+		want(t, drain(t, b, 1), []got{{PSN: 3}, {PSN: 1}, {PSN: 6}})
 	})
 }
 

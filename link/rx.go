@@ -18,10 +18,11 @@ type rxState struct {
 }
 
 // Parse fills View and Fault of every packet of a batch, ICRC included, and applies
-// receive impairment. A packet that impairment drops or holds back has the fault Impaired.
+// receive impairment. A packet that impairment drops has the fault Impaired. One that it holds back leaves the batch: it comes, and is
+// counted, when it is let go.
 func (p *Port) Parse(b *Batch) {
 	v := p.view.Load()
-	b.arrived = time.Time{}
+	b.arrived, b.aside = time.Time{}, b.aside[:0]
 	if s := p.sink.Load(); s != nil {
 		b.tellArrived(*s)
 	}
@@ -33,11 +34,12 @@ func (p *Port) Parse(b *Batch) {
 			continue
 		}
 		pk.Fault = p.parse(v, pk, false)
-		if active && pk.Fault == wire.OK && !pk.passed {
-			p.impairRx(v, b, pk)
+		if active && pk.Fault == wire.OK && !pk.passed && p.impairRx(v, b, pk) {
+			b.aside = append(b.aside, aside{i, *pk})
 		}
 	}
 	if active {
+		b.leaveAside()
 		p.rx.mu.Lock()
 		p.armRx()
 		p.rx.mu.Unlock()
@@ -71,8 +73,8 @@ func (p *Port) parse(v *portView, pk *Packet, idKnown bool) wire.Fault {
 }
 
 // impairRx applies the rules to a packet. What is to come later or twice goes
-// through the loop, after this batch has been handled or when it is due.
-func (p *Port) impairRx(pv *portView, b *Batch, pk *Packet) {
+// through the loop, after this batch has been handled or when it is due. held says that the packet itself is to come later.
+func (p *Port) impairRx(pv *portView, b *Batch, pk *Packet) (held bool) {
 	v := &pk.View
 	e := p.rules.Apply(impair.Rx, v.Src(), v.BTH())
 	eth, net, ib := v.Eth, v.Net, v.IB // as they are before a change makes a packet of it that cannot be parsed
@@ -89,7 +91,7 @@ func (p *Port) impairRx(pv *portView, b *Batch, pk *Packet) {
 		if e.Answered {
 			p.answerRx(v, &e)
 		}
-		return
+		return false
 	}
 	p.rx.mu.Lock()
 	defer p.rx.mu.Unlock()
@@ -102,8 +104,9 @@ func (p *Port) impairRx(pv *portView, b *Batch, pk *Packet) {
 			}
 			if p.rx.held.full() || p.rx.closed {
 				p.count.overflow.Inc()
-				return
+				return held
 			}
+			held = true
 			if l := copied(note); e.Delay > 0 {
 				p.rx.held.delay(l, p.clk.Now().Add(e.Delay))
 			} else {
@@ -122,27 +125,63 @@ func (p *Port) impairRx(pv *portView, b *Batch, pk *Packet) {
 			b.later = append(b.later, l)
 		}
 	}
+	return held
+}
+
+// aside is a packet that has left a batch.
+type aside struct {
+	at int // where it stood: in front of that packet
+	Packet
+}
+
+// leaveAside takes out of the batch what has been put aside, for which at is where it stands.
+func (b *Batch) leaveAside() {
+	if len(b.aside) == 0 {
+		return
+	}
+	kept, n := b.Packets[:0], 0
+	for i := range b.Packets {
+		if n < len(b.aside) && b.aside[n].at == i {
+			b.aside[n].at = len(kept)
+			n++
+			continue
+		}
+		kept = append(kept, b.Packets[i])
+	}
+	b.Packets = kept
 }
 
 // Done tells the port the verdicts on a batch, after the device has handled it: they go
 // to the capture.
 func (p *Port) Done(b *Batch) {
 	if s := p.sink.Load(); s != nil {
-		for i := range b.Packets {
-			pk := &b.Packets[i]
-			if len(pk.was) > 0 {
-				b.captureOriginal(*s, pk)
+		n := 0
+		for i := range len(b.Packets) + 1 {
+			for ; n < len(b.aside) && b.aside[n].at == i; n++ {
+				b.record(*s, &b.aside[n].Packet)
 			}
-			if !pk.held {
-				b.capture(*s, pk)
+			if i < len(b.Packets) {
+				b.record(*s, &b.Packets[i])
 			}
 		}
 		if o, ok := (*s).(OrderedSink); ok && !b.arrived.IsZero() {
 			o.Handled(b.arrived)
 		}
 	}
+	clear(b.aside)
+	b.aside = b.aside[:0]
 	if len(b.later) > 0 {
 		p.inject(b)
+	}
+}
+
+// record captures a packet, and what it was before a rule changed it.
+func (b *Batch) record(s Sink, pk *Packet) {
+	if len(pk.was) > 0 {
+		b.captureOriginal(s, pk)
+	}
+	if !pk.held {
+		b.capture(s, pk)
 	}
 }
 

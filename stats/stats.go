@@ -33,7 +33,7 @@ type ID uint8
 const (
 	// As rdma_rxe names them (rxe_hw_counters.c).
 	SentPkts         ID = iota // all, acknowledgements too
-	RcvdPkts                   // all, what is dropped too
+	RcvdPkts                   // all, what is dropped too; what a rule holds back is there when it goes on
 	DuplicateRequest           // requests that were executed before
 	OutOfSeqRequest            // NAKs sent for a gap
 	RcvdRNRErr                 // RNR NAKs

@@ -48,6 +48,10 @@ func showCounters(l []taped, mtu int) *shown {
 		x := &l[i]
 		var v wire.View
 		wire.ParseIP(x.bytes, &v)
+		if x.dir == rules.Rx && x.fate == rules.Held {
+			s.is["rx_impaired"]++ // it comes when it is let go
+			continue
+		}
 		if x.dir == rules.Rx {
 			s.received(x.fault, &v)
 			continue

@@ -600,6 +600,8 @@ var mutants = []mutant{
 	// Counters say what a trace shows.
 	{name: "counted: packets sent", file: "device/device.go", old: "c.Add(stats.SentPkts, len(pkts))", new: "c.Add(stats.SentPkts, 1)", tests: "TestModel$"},
 	{name: "counted: packets received", file: "device/receive.go", old: "d.counters.Add(stats.RcvdBytes, len(p.View.IB))", new: "d.counters.Add(stats.RcvdBytes, len(p.View.Payload))", tests: "TestModel$"},
+	{name: "counted: what is held back, once", file: "link/rx.go", old: "\t\t\theld = true\n", new: "", tests: "TestImpairmentRules|TestModel$"},
+	{name: "what is held back is captured where it came", file: "link/rx.go", old: "\t\t\tb.aside[n].at = len(kept)\n", new: "\t\t\tb.aside[n].at = 0\n", tests: "TestImpairHeldOrder", packages: "./link"},
 	{name: "counted: duplicates", file: responder, old: "r.m.Counters.Inc(stats.DuplicateRequest)\n", new: "", tests: "TestModel$"},
 	{name: "counted: gaps", file: responder, old: "\t\t\tr.m.Counters.Inc(stats.OutOfSeqRequest)\n\t\t}\n", new: "\t\t}\n\t\tr.m.Counters.Inc(stats.OutOfSeqRequest)\n", tests: "TestModel$"},
 	{name: "counted: sequence NAKs", file: response, old: "r.m.Counters.Inc(stats.RcvdSeqErr)\n", new: "", tests: "TestModel$"},
