@@ -578,6 +578,8 @@ var mutants = []mutant{
 	{name: "trace: a CNP that is let go", file: "trace/rules/form.go", old: "p.Fate == Copied || p.Fate == Released {\n\t\treturn", new: "p.Fate == Copied {\n\t\treturn", tests: "TestRules", packages: "./trace/rules"},
 	{name: "trace: marks of what is cut", file: "trace/rules/checker.go", old: "c.marked(p) // its", new: "_ = p // its", tests: "TestRules", packages: "./trace/rules"},
 	{name: "trace: a forged RNR NAK is a little late", file: "trace/rules/knowledge.go", old: "h.rnrUntil -= int64(time.Microsecond)", new: "h.rnrUntil -= int64(time.Nanosecond)", tests: "TestRules", packages: "./trace/rules"},
+	{name: "trace: a NAK and an answer in one moment", file: "trace/rules/timing.go", old: "case crossed:", new: "case crossed && false:", tests: "TestRules", packages: "./trace/rules"},
+	{name: "trace: a NAK long after the answer that makes it stale", file: "trace/rules/knowledge.go", old: "h.crossed = h.crossed || c.p.Time-h.progressAt <= moment", new: "h.crossed = true", tests: "TestRules", packages: "./trace/rules"},
 	{name: "trace: what is sent because of a forged answer stands behind it", file: "link/tx.go", old: "if now.Before(t.forged) {", new: "if false {", tests: "TestTraceOfForgedAnswers"},
 	{name: "trace: a forged answer stands behind its request", file: "link/change.go", old: "p.tx.forged = at.Add(1)", new: "p.tx.forged = at", tests: "TestTraceOfForgedAnswers"},
 	{name: "trace: a burst whose first packet is wrong", file: "trace/burst.go", old: "size = spoiledFirstOf(net, ib)", new: "_ = spoiledFirstOf(net, ib)", tests: "TestBursts", packages: "./trace"},

@@ -28,6 +28,7 @@ type knows struct {
 	rnrUntil   int64
 	skipped    bool // answers came before it was known whose they are
 	nakBefore  bool // it had another reason to go back when the RNR NAK came
+	crossed    bool // a NAK came in the moment of an answer that makes it stale: it may have been taken first
 	failed     bool // una has got a NAK that may have ended the connection (reborn.go)
 }
 
@@ -105,6 +106,7 @@ func (c *Checker) learnAck(h *half, psn bth.PSN, s bth.Syndrome) {
 	c.answered(h, psn)
 	switch {
 	case stale:
+		h.crossed = h.crossed || c.p.Time-h.progressAt <= moment
 	case h.una != psn:
 		h.behind(c.p.Time)
 	case s.IsRNR():

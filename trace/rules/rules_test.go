@@ -571,6 +571,22 @@ var requestCases = []scriptCase{
 		B> ACK 100 syn=rnr20 msn=0 forged
 		+9ms A> SEND_ONLY 100 4 ar
 		B> ACK 100 msn=1`},
+	{name: "a forged RNR NAK in the moment of an answer that makes it stale", from: "A", unk: "ack-timeout", o: Options{Default: Attr{Timeout: 14}}, lines: `
+		A> SEND_ONLY 100 4 lost
+		A> SEND_ONLY 101 4 ar
+		A> SEND_ONLY 102 4 ar
+		B> ACK 101 msn=2
+		+1ns B> ACK 100 syn=rnr20 msn=0 forged
+		+0s A> SEND_ONLY 102 4 ar
+		B> ACK 102 msn=3`},
+	{name: "a forged RNR NAK that an answer has made stale", from: "A", want: "ack-timeout:6", o: Options{Default: Attr{Timeout: 14}}, lines: `
+		A> SEND_ONLY 100 4 lost
+		A> SEND_ONLY 101 4 ar
+		A> SEND_ONLY 102 4 ar
+		B> ACK 101 msn=2
+		B> ACK 100 syn=rnr20 msn=0 forged
+		A> SEND_ONLY 102 4 ar
+		B> ACK 102 msn=3`},
 	{name: "a forged sequence NAK is acted upon", from: "A", kept: "gbn-sender", lines: `
 		A> SEND_ONLY 100 4 ar
 		A> SEND_ONLY 101 4 ar

@@ -100,8 +100,8 @@ func (c *Checker) retries(f *flow, psn bth.PSN, exact bool) {
 // timeout judges when a round begins that nothing has asked for.
 func (c *Checker) timeout(f *flow, psn bth.PSN, w reason, exact bool) {
 	h := &f.req
-	excused, stepped, tied := h.excuse, h.stepped, h.tied
-	h.excuse, h.stepped, h.tied = false, false, false
+	excused, stepped, tied, crossed := h.excuse, h.stepped, h.tied, h.crossed
+	h.excuse, h.stepped, h.tied, h.crossed = false, false, false, false
 	s := h.record(psn)
 	T := int64(4096) << (f.attr.Timeout & 31)
 	slack := int64(c.o.Slack)
@@ -133,6 +133,9 @@ func (c *Checker) timeout(f *flow, psn bth.PSN, w reason, exact bool) {
 		return
 	case tied && atOnce:
 		c.unknown(AckTimeout, whyTie)
+		return
+	case crossed:
+		c.unknown(AckTimeout, whyOrder)
 		return
 	case blind:
 		c.unknown(AckTimeout, whyLostBehind)
