@@ -43,6 +43,9 @@ func (q *QP) Doorbell() error {
 		return &OpError{"post_send", qpName(q.num), err}
 	}
 	q.ring()
+	if rx := q.dev.rx; rx != nil {
+		rx.rung(q)
+	}
 	return nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/softnic/softnic/clock"
 	"github.com/softnic/softnic/stats"
@@ -123,11 +124,13 @@ type QP struct {
 	tx                     transport.TxList // emitted, not sent
 	lastLocal, lastRemote  lastKey
 	dead                   bool
-	gotPKey                uint16 // GSI: index of the P_Key of what is being received
-	warned                 bool   // of a mistake of the peer, once
-	sendBudget, recvBudget int    // see spend
-	sending                bool   // one flusher: it sends what others emit meanwhile
-	held                   bool   // the receiver has been told that there is something to send, see receiver.hold
+	gotPKey                uint16    // GSI: index of the P_Key of what is being received
+	warned                 bool      // of a mistake of the peer, once
+	sendBudget, recvBudget int       // see spend
+	sending                bool      // one flusher: it sends what others emit meanwhile
+	held                   bool      // the receiver has been told that there is something to send, see receiver.hold
+	quiet                  bool      // the receiver looks at sendRing
+	rungAt                 time.Time // the last doorbell for it
 
 	// The flusher alone uses these, while sending is set.
 	out     transport.TxList

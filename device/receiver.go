@@ -44,6 +44,8 @@ type receiver struct {
 	posted atomic.Int64 // when a poster last looked
 	more   atomic.Bool  // the last look may have left something
 
+	bells bells
+
 	// With drive held.
 	batch *link.Batch
 	due   []*QP    // the other half of held
@@ -61,32 +63,6 @@ const (
 	glance    = time.Millisecond       // how often the receiver's goroutine looks whether they do; Go's timers are no finer where all is idle
 	soon      = 200 * time.Microsecond // who waits again so soon is worth a seat
 )
-
-// patience is how long to look before going to sleep, learnt from how long there was nothing: a wake-up costs both sides more
-// than a short look, and a long look is wasted.
-type patience struct{ good atomic.Int32 }
-
-const (
-	lookMost = 50 * time.Microsecond  // the longest look
-	lookPays = 200 * time.Microsecond // what took no longer might have been seen in that time: a wake-up may be in it
-)
-
-// looks returns how many looks to take, at most, within lookMost.
-func (p *patience) looks() int {
-	if p.good.Load() > 0 {
-		return 256 // an end also where time stands still
-	}
-	return 1
-}
-
-// learn is told how long there was nothing.
-func (p *patience) learn(d time.Duration) {
-	if d < lookPays {
-		p.good.Store(min(p.good.Load()+2, 8))
-	} else {
-		p.good.Store(max(p.good.Load()-1, 0))
-	}
-}
 
 func newReceiver(d *Device, src link.Source, p link.Poller) *receiver {
 	return &receiver{dev: d, src: src, link: p, batch: link.NewBatch(rxBatch), seat: make(chan struct{}, 1), kick: make(chan struct{}, 1)}
@@ -119,9 +95,10 @@ func (r *receiver) round() bool {
 	}
 	r.more.Store(len(r.batch.Packets) == cap(r.batch.Packets))
 	if len(r.batch.Packets) == 0 {
-		return false
+		return r.bells.look()
 	}
 	r.dev.receive(r.batch, r)
+	r.bells.look()
 	return true
 }
 
@@ -130,6 +107,12 @@ func (r *receiver) await() error {
 	r.sits.Store(true)
 	defer r.sits.Store(false)
 	if r.holds.Load() > 0 || r.more.Load() {
+		return nil
+	}
+	if !r.bells.empty() { // nobody looks any more: programs have to ring
+		r.drive.Lock()
+		r.bells.ring()
+		r.drive.Unlock()
 		return nil
 	}
 	return r.link.Await()
@@ -215,13 +198,14 @@ func (r *receiver) serve() error {
 	for empty := time.Now(); ; {
 		r.drive.Lock()
 		r.away.Store(false)
-		for looks := r.rests.looks(); looks > 0; looks-- {
+		for sp := r.rests.spell(empty); ; {
 			if r.round() {
 				r.rests.learn(time.Since(empty))
 				for r.round() {
 				}
-				empty, looks = time.Now(), r.rests.looks()
-			} else if time.Since(empty) > lookMost {
+				empty = time.Now()
+				sp = r.rests.spell(empty)
+			} else if sp.over() {
 				break
 			}
 		}
@@ -332,12 +316,12 @@ func (s *sleeper) block(ctx context.Context) {
 }
 
 func (r *receiver) wait(ctx context.Context, s *sleeper, start time.Time) {
-	for looks := r.waits.looks(); looks > 0; looks-- {
+	for sp := r.waits.spell(start); ; {
 		r.look()
 		if s.woken() {
 			return
 		}
-		if time.Since(start) > lookMost {
+		if sp.over() {
 			break
 		}
 	}

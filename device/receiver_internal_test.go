@@ -143,8 +143,8 @@ func twoPolled(t *testing.T) (a, b *polledHost) {
 		return h
 	}
 	a, b = open(ea), open(eb)
-	must(a.qp.Connect(100, b.qp.Address(1, 200), ConnectOptions{Access: RemoteWrite | RemoteRead}))
-	must(b.qp.Connect(200, a.qp.Address(1, 100), ConnectOptions{Access: RemoteWrite | RemoteRead}))
+	must(a.qp.Connect(100, b.qp.Address(1, 200), ConnectOptions{Access: RemoteWrite | RemoteRead, Timeout: 20}))
+	must(b.qp.Connect(200, a.qp.Address(1, 100), ConnectOptions{Access: RemoteWrite | RemoteRead, Timeout: 20}))
 	return a, b
 }
 

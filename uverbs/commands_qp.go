@@ -55,6 +55,7 @@ func createQP(c *conn, r *request, a *answer) error {
 		return err
 	}
 	sends := &sendRing{
+		bell:     &q.bell,
 		consumer: newConsumer(newRing(q.sq.buf, n[0], sendWQELen+room)),
 		maxSGE:   sge, maxInline: room, datagram: typ == device.UD, ah: c.objects.addressHandle,
 	}
@@ -82,10 +83,7 @@ func createQP(c *conn, r *request, a *answer) error {
 	}
 	c.objects.events.Store(q.QP, &q.counted)
 	h := c.objects.add(q)
-	if h < maxStates {
-		q.open = &c.arena.states[h]
-		*q.open = stateShut
-	}
+	q.bell.of(c.arena.states, h)
 	a.made(h, destroyQP)
 	for _, v := range [...]uint32{
 		q.Num(), uint32(sends.capacity()), uint32(recvWR), uint32(sge), uint32(recvSGE), uint32(room), 0,
@@ -102,13 +100,8 @@ func createQP(c *conn, r *request, a *answer) error {
 
 // state tells the library whether a doorbell makes sense. It is called under the queue pair's lock.
 func (q *queuePair) state(s device.State) {
-	if q.open == nil {
-		return
-	}
-	*q.open = stateShut
-	if s >= device.StateRTS {
-		*q.open = stateOpen
-	}
+	q.bell.open = s >= device.StateRTS
+	q.bell.tell()
 }
 
 func destroyQP(c *conn, h uint32, a *answer) error {

@@ -102,7 +102,7 @@ type queuePair struct {
 	counted
 	*device.QP
 	sq, rq   span
-	open     *byte                   // the library's state byte; nil: there is none for its handle
+	bell     bell
 	attached map[attachment]struct{} // multicast groups
 }
 

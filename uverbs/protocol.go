@@ -51,7 +51,7 @@ const (
 	argFork = 1
 
 	// Version of the records.
-	Version = 1
+	Version = 2
 
 	headLen   = 16
 	answerLen = 32
@@ -74,7 +74,7 @@ const helloLen = 16
 //	                   process ends or starts another program (unless that keeps the memfd open, see tracesAll), and is
 //	                   not inherited by a fork, so that the daemon knows whether the process id still stands for the
 //	                   memory that was registered.
-//	[stateOff, arenaOff)  a byte per queue pair, by handle: stateShut or stateOpen. The
+//	[stateOff, arenaOff)  a byte per queue pair, by handle: stateShut, stateOpen or stateQuiet. The
 //	                   daemon writes, the library reads; handles beyond have none.
 //	[arenaOff, ...)    the rings that commands return offsets of.
 const (
@@ -83,5 +83,6 @@ const (
 	maxStates  = arenaOff - stateOff
 	stateShut  = 0 // below RTS: write(POST_SEND) is EINVAL
 	stateOpen  = 1 // a doorbell record is sent
+	stateQuiet = 2 // none is needed: the daemon looks at the ring
 	lockExtent = 64
 )

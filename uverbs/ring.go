@@ -99,9 +99,14 @@ type consumer struct {
 
 func newConsumer(r ring) consumer { return consumer{ring: r, private: make([]byte, 1<<r.shift)} }
 
+// pending reports whether there is a slot to be taken.
+func (c *consumer) pending() bool {
+	return c.fetched != c.load(ringProducer) && (c.fetched+1)&c.mask != c.retired
+}
+
 // next copies the next slot; nil when there is none.
 func (c *consumer) next() []byte {
-	if c.fetched == c.load(ringProducer) || (c.fetched+1)&c.mask == c.retired {
+	if !c.pending() {
 		return nil
 	}
 	copy(c.private, c.slot(c.fetched))
@@ -161,12 +166,22 @@ const (
 // sendRing is a send queue in shared memory.
 type sendRing struct {
 	consumer
+	bell              *bell
 	maxSGE, maxInline int
 	datagram          bool
 	ah                func(num uint32) *device.AH // address handles of the context
 }
 
-var _ device.SendRing = (*sendRing)(nil)
+var _ device.QuietRing = (*sendRing)(nil)
+
+// Quiet implements device.QuietRing.
+func (r *sendRing) Quiet(on bool) {
+	r.bell.quiet = on
+	r.bell.tell()
+}
+
+// Pending implements device.QuietRing.
+func (r *sendRing) Pending() bool { return r.pending() }
 
 // Fetch implements transport.SendQueue.
 func (r *sendRing) Fetch(wr *device.SendWR) (device.Status, bool) {

@@ -153,7 +153,11 @@ operation for read and atomic. A write that does not poll carries immediate data
 }
 
 func profileFlag(fs *pflag.FlagSet, file *string) {
-	fs.StringVar(file, "cpu-profile", "", "write this process's CPU profile to `FILE`, for go tool pprof; with --two the other's to FILE.other")
+	what := "write this process's CPU profile to `FILE`, for go tool pprof"
+	if fs.Lookup("two") != nil {
+		what += "; with --two the other's to FILE.other"
+	}
+	fs.StringVar(file, "cpu-profile", "", what)
 }
 
 // profiled calls f, and writes the CPU profile of that time to a file if one is named.

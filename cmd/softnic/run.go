@@ -46,6 +46,8 @@ the user's own under the temporary directory.`,
 	// What softnic exec starts a daemon with.
 	fs.DurationVar(&o.untilIdle, "until-idle", 0, "end when no program has been connected for `TIME`")
 	fs.BoolVar(&o.detach, "detach", false, "run in the background")
+	var profile string
+	profileFlag(fs, &profile)
 	for _, name := range []string{"until-idle", "detach"} {
 		fs.Lookup(name).Hidden = true
 	}
@@ -59,7 +61,7 @@ the user's own under the temporary directory.`,
 		if o.path, err = socketPath(*socket); err != nil {
 			return err
 		}
-		return o.daemon(cmd)
+		return profiled(profile, func() error { return o.daemon(cmd) })
 	}
 	return cmd
 }

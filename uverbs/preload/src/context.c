@@ -364,7 +364,11 @@ static int doorbell(struct context *c, const unsigned char *p)
     memcpy(&qp, p + POST_SEND_QP, sizeof qp);
     if (word != POST_SEND || qp >= maxStates)
         return 0;
+    /* Either the daemon sees what was posted when it looks for the last time, or we see that it does not look any more. */
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
     switch (__atomic_load_n(&c->page[stateOff + qp], __ATOMIC_ACQUIRE)) {
+    case stateQuiet:
+        return 1;
     case stateShut:
         return -EINVAL;
     case stateOpen:

@@ -12,7 +12,7 @@
 
 #define argFork 1
 
-#define Version 1
+#define Version 2
 
 #define headLen   16
 #define answerLen 32
@@ -27,6 +27,7 @@
 #define maxStates  (arenaOff - stateOff)
 #define stateShut  0
 #define stateOpen  1
+#define stateQuiet 2
 #define lockExtent 64
 
 #endif

@@ -1,0 +1,113 @@
+package device
+
+import (
+	"sync"
+	"time"
+)
+
+// QuietRing is a SendRing whose program need not ring a doorbell for each request.
+type QuietRing interface {
+	SendRing
+	// Quiet says whether the device looks at the queue by itself from now on. A request that is posted after Quiet(false) has
+	// returned comes with a doorbell; one before shows in Pending after it. It is called under the queue pair's lock.
+	Quiet(on bool)
+	// Pending reports whether there are requests that were not fetched. It is called under the queue pair's lock.
+	Pending() bool
+}
+
+// bells are the send rings of programs that post so often that the receiver looks at them by itself, while it looks at the link.
+type bells struct {
+	mu    sync.Mutex // the last to be taken
+	quiet []*QP      // those
+	due   []*QP      // for look
+}
+
+// quietMost is how many queue pairs may be looked at: to look costs some 20 ns each.
+const quietMost = 64
+
+// rung is told of a doorbell of q, which has been answered. If the one before was not long ago, none is needed until the receiver goes
+// to sleep.
+func (r *receiver) rung(q *QP) {
+	ring, ok := q.sendRing.(QuietRing)
+	if !ok || r.away.Load() {
+		return
+	}
+	now := time.Now()
+	q.mu.Lock()
+	often := now.Sub(q.rungAt) < lookMost
+	q.rungAt = now
+	if !often || q.quiet || q.dead || now.UnixNano() < r.rests.busy.Load() || !r.bells.add(q) {
+		q.mu.Unlock()
+		return
+	}
+	q.quiet = true
+	ring.Quiet(true)
+	q.mu.Unlock()
+	if r.sits.Load() { // who sits down from now on rings it
+		r.link.Wake()
+	}
+}
+
+func (b *bells) add(q *QP) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.quiet) >= quietMost {
+		return false
+	}
+	b.quiet = append(b.quiet, q)
+	return true
+}
+
+// look has the engines of quiet queue pairs look at their rings; it reports whether there was anything. The receiver's drive is held.
+func (b *bells) look() bool {
+	b.mu.Lock()
+	b.due = append(b.due[:0], b.quiet...)
+	b.mu.Unlock()
+	any := false
+	for _, q := range b.due {
+		any = q.lookAtRing(false) || any
+	}
+	return any
+}
+
+// ring has programs ring again; it reports whether there was something that they have not rung for. The receiver's drive is held.
+func (b *bells) ring() bool {
+	b.mu.Lock()
+	b.due = append(b.due[:0], b.quiet...)
+	clear(b.quiet)
+	b.quiet = b.quiet[:0]
+	b.mu.Unlock()
+	any := false
+	for i, q := range b.due {
+		any = q.lookAtRing(true) || any
+		b.due[i] = nil
+	}
+	return any
+}
+
+// empty reports whether no program relies on the receiver's looks.
+func (b *bells) empty() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.quiet) == 0
+}
+
+// lookAtRing looks for requests in the ring, with loud from now on for the last time; it reports whether there were any.
+func (q *QP) lookAtRing(loud bool) bool {
+	ring := q.sendRing.(QuietRing)
+	q.mu.Lock()
+	if loud {
+		q.quiet = false
+		if !q.dead {
+			ring.Quiet(false)
+		}
+	}
+	if q.dead || q.takesSends() != nil || !ring.Pending() {
+		q.mu.Unlock()
+		return false
+	}
+	now := q.dev.now()
+	q.eng.Doorbell(now)
+	q.leave(now, maxBursts, false)
+	return true
+}
