@@ -44,6 +44,7 @@ func none() uint64 { return 0 }
 type tape struct {
 	l    list
 	spec []wire.Spec
+	word trace.Word // of the next packet
 }
 
 // sighting is a packet, from its IP header on.
@@ -54,7 +55,9 @@ func sighting(number int, ns int64, ip []byte) *trace.Sighting {
 // put records a packet, and returns its number.
 func (r *tape) put(s wire.Spec) int {
 	n := len(r.l) + 1
-	r.l = append(r.l, sighting(n, int64(n)*10_000, wire.Build(&s)))
+	h := sighting(n, int64(n)*10_000, wire.Build(&s))
+	h.Word, r.word = r.word, trace.Word{}
+	r.l = append(r.l, h)
 	r.spec = append(r.spec, s)
 	return n
 }

@@ -19,7 +19,6 @@ type seen struct {
 	dir    trace.Direction
 	fate   trace.Fate
 	fault  wire.Fault // as its receiver says
-	rule   bool       // an impairment rule of softnic had to do with it
 	iface  int        // which of the capture saw it; -1: it does not tell
 	v      wire.View
 	op     bth.Opcode
@@ -39,6 +38,12 @@ type seen struct {
 
 // taken reports whether a softnic says that it took it.
 func (s *seen) taken() bool { return s.dir == trace.Rx && s.fault == wire.OK }
+
+// repeats reports whether it is an answer that a softnic's rules had to do with, as it went on. The capture has it before, as it was made: that is
+// what the NIC has answered, and when.
+func (s *seen) repeats() bool {
+	return s.has(bth.Response) && (s.fate == trace.Released || s.fate == trace.Copied || s.fate == trace.Forged)
+}
 
 // onPurpose reports whether a softnic lost it, or held it back.
 func (s *seen) onPurpose() bool { return s.fate == trace.Lost || s.fate == trace.Held }
@@ -144,7 +149,7 @@ func listen(src source) (*recording, error) {
 
 // parse returns a packet that has been on the wire, if a NIC could take it, and its receiver's program did not make it up.
 func (r *recording) parse(p *trace.Sighting) *seen {
-	s := &seen{number: int(p.Number), time: p.Time, dir: p.Dir, fate: p.Fate, fault: p.Fault, rule: p.Touched, iface: p.Iface, n: 1, short: -1}
+	s := &seen{number: int(p.Number), time: p.Time, dir: p.Dir, fate: p.Fate, fault: p.Fault, iface: p.Iface, n: 1, short: -1}
 	if p.Link == trace.LinkSLL {
 		s.iface = -1
 	}
@@ -171,8 +176,6 @@ func (r *recording) parse(p *trace.Sighting) *seen {
 		if p.Changed {
 			r.flow(s).changed = true
 		}
-		return nil
-	case s.has(bth.Response) && p.Fate == trace.Copied: // the other one is the answer
 		return nil
 	}
 	return s
@@ -225,7 +228,7 @@ func choose(l []*seen, best trace.Direction) (out []*seen, whole bool) {
 	}
 	several := slices.ContainsFunc(l, func(s *seen) bool { return s.iface < 0 || s.iface != l[0].iface })
 	for _, s := range l {
-		if s.dir == at && !(at == trace.Unknown && several && again(out, s)) {
+		if s.dir == at && !s.repeats() && !(at == trace.Unknown && several && again(out, s)) {
 			out = append(out, s)
 		}
 	}

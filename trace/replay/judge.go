@@ -6,7 +6,6 @@ import (
 	"slices"
 	"sort"
 
-	"github.com/softnic/softnic/trace"
 	"github.com/softnic/softnic/wire"
 	"github.com/softnic/softnic/wire/bth"
 )
@@ -102,38 +101,12 @@ func (t *talk) best(r *seen) (best *answer) {
 	return best
 }
 
-// sameIB reports whether two packets are the same but for the IP header and the ICRC over it.
-func sameIB(a, b *seen) bool {
-	return bytes.Equal(a.v.IB[:len(a.v.IB)-wire.ICRCLen], b.v.IB[:len(b.v.IB)-wire.ICRCLen])
-}
-
 // use takes an answer out of those that no recorded one was compared with.
 func (t *talk) use(a *answer, r *seen) {
-	const enough = 8 // of a PSN are remembered
 	a.used, a.rec = true, r
 	l := t.byPSN[a.pos]
 	i := slices.Index(l, a)
 	t.byPSN[a.pos] = slices.Delete(l, i, i+1)
-	if r != nil {
-		u := append(t.usedOf[a.pos], a)
-		t.usedOf[a.pos] = u[max(0, len(u)-enough):]
-	}
-}
-
-// equals reports whether an answer says the same as a recorded one, but for what is in memory.
-func (a *answer) equals(r *seen) bool {
-	x, y := a.v.Header(bth.HAETH), r.v.Header(bth.HAETH)
-	return a.op == r.op && bytes.Equal(x, y)
-}
-
-// goesOn reports whether r is an answer that a softnic had held back, and not one more with the same bytes: a is what that would be.
-func (t *talk) goesOn(a *answer, r *seen) bool {
-	return r.fate == trace.Passed && slices.ContainsFunc(t.onHold[r.pos], func(h *seen) bool { return sameIB(h, r) }) && (a == nil || !a.equals(r) || !bytes.Equal(a.v.Payload, r.v.Payload))
-}
-
-// copied reports whether r is one of several copies that a softnic made, of which the comment names another rule that had to do with it, too.
-func (t *talk) copied(a *answer, r *seen) bool {
-	return a == nil && r.rule && slices.ContainsFunc(t.usedOf[r.pos], func(a *answer) bool { return sameIB(a.rec, r) })
 }
 
 // answer compares a recorded answer with what softnic's NIC has answered until then.
@@ -154,22 +127,15 @@ func (t *talk) answer(s *scene, r *seen) {
 		t.find(found)
 	}
 	a := t.best(r)
-	if r.fate == trace.Held {
-		t.onHold[r.pos] = append(t.onHold[r.pos], r)
-	}
 	plain := r.op.Operation() == bth.Acknowledge
 	switch {
-	case t.goesOn(a, r):
-		t.c.Answers-- // it was compared when it was held back
 	case t.lost != nil && r.at > t.lost.at:
 		tell(Unknown, "it is behind what can be told")
-	case t.copied(a, r):
-		tell(Declared, "a softnic has sent it twice on purpose")
 	case a != nil:
 		t.use(a, r)
 		t.synced = true
 		t.compare(s, a, r)
-	case r.pos < 0 && (!plain || positive):
+	case r.pos < 0 && (!plain || positive), r.at < t.f.requests[t.start].at:
 		tell(Unknown, "it answers what was sent before the capture")
 	case plain && positive && r.pos < t.expect && t.asks(r):
 		tell(Different, "an ACK does not answer a READ or atomic")

@@ -37,8 +37,6 @@ type talk struct {
 	write  place               // where the WRITE goes on
 	ours   []*answer           // what it has answered
 	byPSN  map[int64][]*answer // those that no recorded answer was compared with
-	usedOf map[int64][]*answer // the last of the others
-	onHold map[int64][]*seen   // recorded answers that a softnic held back on purpose
 	left   int                 // requests and answers that are still to come
 	pairs  []pair
 	cur    *seen  // being fed
@@ -64,7 +62,7 @@ type place struct {
 }
 
 func newTalk(r *recording, f *flow, o Options) *talk {
-	t := &talk{f: f, o: &o, last: r.last, hi: -1, rnr: -1, sent: map[int64][]*seen{}, ends: map[int64]int{}, byPSN: map[int64][]*answer{}, usedOf: map[int64][]*answer{}, onHold: map[int64][]*seen{}, twice: 1 << 62}
+	t := &talk{f: f, o: &o, last: r.last, hi: -1, rnr: -1, sent: map[int64][]*seen{}, ends: map[int64]int{}, byPSN: map[int64][]*answer{}, twice: 1 << 62}
 	k := f.key
 	t.c = &Conversation{
 		Service: k.service.String(), Requester: trace.End{Addr: k.src}, Responder: trace.End{Addr: k.dst, QPN: &k.qpn}, Requests: len(f.requests),

@@ -1,0 +1,143 @@
+package replay
+
+import (
+	"testing"
+
+	"github.com/softnic/softnic/trace"
+	"github.com/softnic/softnic/wire"
+	"github.com/softnic/softnic/wire/bth"
+)
+
+// What a softnic's rules did to answers: each stands in its capture as the NIC gave it, and once more as it went on. That one is no
+// answer, also where another with its PSN has come meanwhile.
+func TestOnPurpose(t *testing.T) {
+	held, released := trace.Word{Dir: trace.Tx, Fate: trace.Held}, trace.Word{Dir: trace.Tx, Fate: trace.Released}
+	for _, c := range []struct {
+		name   string
+		record func(r *film)
+		same   int
+		want   []expect
+	}{
+		{"an ACK, behind which a duplicate is acknowledged with another MSN", func(r *film) {
+			r.send(0)
+			r.write8(1)
+			r.says(held).ack(0, 1)
+			r.wrote(1, 2)
+			r.send(0)
+			r.says(released).ack(0, 1)
+			r.ack(0, 2)
+		}, 3, nil},
+		{"an ACK, where of two before it one was enough", func(r *film) {
+			r.send(0)
+			r.send(0)
+			r.ack(0, 1)
+			r.write8(1)
+			r.wrote(1, 2)
+			r.send(0)
+			r.says(held).ack(0, 2)
+			r.says(released).ack(0, 2)
+			r.send(2)
+			r.ack(2, 3)
+		}, 4, nil},
+		{"a READ response, behind a restart", func(r *film) {
+			r.ask(bth.ReadRequest, 0, nil, reth(base, 3072))
+			r.reply(bth.ReadResponseFirst, 0, bth.AckUnlimited, 1, data(1, 1024))
+			r.says(held).reply(bth.ReadResponseMiddle, 1, 0, 0, data(2, 1024))
+			r.reply(bth.ReadResponseLast, 2, bth.AckUnlimited, 1, data(3, 1024))
+			r.ask(bth.ReadRequest, 1, nil, reth(base+1024, 2048))
+			r.says(released).reply(bth.ReadResponseMiddle, 1, 0, 0, data(2, 1024))
+			r.reply(bth.ReadResponseFirst, 1, bth.AckUnlimited, 1, data(2, 1024))
+			r.reply(bth.ReadResponseLast, 2, bth.AckUnlimited, 1, data(3, 1024))
+		}, 5, nil},
+		{"a sequence NAK, behind which the request met no receive", func(r *film) {
+			r.send(0)
+			r.ack(0, 1)
+			r.send(2)
+			r.says(held).nak(1, bth.NakSequence, 1)
+			r.says(trace.Word{Dir: trace.Rx, Fate: trace.Dropped, Fault: wire.NotReady}).send(1)
+			r.says(released).nak(1, bth.NakSequence, 1)
+			r.nak(1, bth.RNR(12), 1)
+			r.send(1)
+			r.ack(1, 2)
+		}, 4, nil},
+		{"all of them", func(r *film) {
+			for i := range bth.PSN(3) {
+				r.send(i)
+				r.says(held).ack(i, uint32(i)+1)
+				r.says(released).ack(i, uint32(i)+1)
+			}
+		}, 3, nil},
+		{"copies and other ECN bits", func(r *film) {
+			r.send(0)
+			r.ack(0, 1)
+			r.says(trace.Word{Dir: trace.Tx, Fate: trace.Copied}).ack(0, 1)
+			r.send(1)
+			r.says(trace.Word{Dir: trace.Tx, Fate: trace.Lost, Before: true}).ack(1, 2)
+			r.says(trace.Word{Dir: trace.Tx, Fate: trace.Forged, Touched: true}).ack(1, 2)
+			r.send(2)
+			r.ack(2, 3)
+		}, 3, nil},
+		{"one that was held back, and is wrong", func(r *film) {
+			r.send(0)
+			r.ack(0, 1)
+			r.send(1)
+			r.says(held).ack(1, 7)
+			r.says(released).ack(1, 7)
+			r.send(2)
+			r.ack(2, 3)
+		}, 2, []expect{{Different, 4, "MSN", ""}}},
+		{"one too many, of which no rule knows", func(r *film) {
+			r.send(0)
+			r.says(held).ack(0, 1)
+			r.says(released).ack(0, 1)
+			r.ack(0, 1)
+			r.send(1)
+			r.ack(1, 2)
+		}, 2, []expect{{Different, 4, "", "no such answer"}}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := new(film)
+			c.record(r)
+			for i, s := range r.spec {
+				if r.l[i].Dir == trace.Unknown {
+					r.l[i].Dir = trace.Rx // all was captured at the responder
+					if s.BTH.Opcode.Info().Has(bth.Response) {
+						r.l[i].Dir = trace.Tx
+					}
+				}
+			}
+			res := r.play(t, Options{})
+			if tells(t, res, c.want...); res.Conversations[0].Same != c.same {
+				t.Errorf("%d answers are the same, want %d", res.Conversations[0].Same, c.same)
+			}
+		})
+	}
+}
+
+// A NAK to what is left out, of a message that began before the capture.
+func TestNakToWhatIsLeftOut(t *testing.T) {
+	r := new(tape)
+	r.ask(bth.WriteMiddle, 1, data(1, 1024), silent(nil))
+	n := r.nak(0, bth.NakSequence, 0)
+	r.ask(bth.SendOnly, 3, nil, nil)
+	r.ask(bth.WriteLast, 2, data(2, 20), nil)
+	tells(t, r.play(t, Options{}), expect{Unknown, n, "", "before the capture"})
+}
+
+// film is a tape on which a softnic says of packets what its rules did.
+type film struct{ tape }
+
+// says has the next packet have a word.
+func (r *film) says(w trace.Word) *film {
+	r.word = w
+	return r
+}
+
+func (r *film) send(psn bth.PSN) { r.ask(bth.SendOnly, psn, nil, nil) }
+
+// write8 asks for an ATOMIC WRITE, and wrote answers it.
+func (r *film) write8(psn bth.PSN) { r.ask(bth.AtomicWrite, psn, data(1, 8), reth(base, 8)) }
+
+func (r *film) wrote(psn bth.PSN, msn uint32) {
+	r.reply(bth.ReadResponseOnly, psn, bth.AckUnlimited, msn, nil)
+}
