@@ -17,7 +17,7 @@ import (
 
 // feed gives softnic's NIC a request.
 func (s *scene) feed(t *talk, q *seen) {
-	if q.lost || t.lost != nil {
+	if q.lost || t.lost != nil && q.at >= t.lost.at {
 		return
 	}
 	if t.qp == nil {

@@ -90,32 +90,55 @@ func newTalk(r *recording, f *flow, o Options) *talk {
 	if t.start == len(f.requests) {
 		return t
 	}
-	if begin := t.start; begin > 0 {
-		// What stands before the first message may be a part of it that came too early.
-		t.start = 0
-		t.count()
-		if e := t.earlier(); e == nil || !e.has(bth.Start) {
-			t.start = begin
-			t.note("%d requests of a message that began before the capture are left out", begin)
-		}
-	}
-	t.count()
-	t.plan()
-	t.first = t.f.requests[t.start].psn
-	if len(t.answers) > 0 {
-		// What the responder expected first it may say itself.
-		a := t.answers[0]
-		if s, _, ok := a.aeth(); ok && s == bth.NakSequence && a.pos < 0 {
-			t.first, t.expect = a.psn, a.pos
-		}
-	}
-	if q := t.earlier(); q != nil {
-		t.first, t.expect = q.psn, q.pos
-		if !q.has(bth.Start) {
-			t.stop(t.f.requests[t.start], "the message that is in hand began before the capture")
-		}
-	}
+	t.begin()
 	return t
+}
+
+// begin finds the first request that is fed, and what the responder expects then.
+func (t *talk) begin() {
+	begin := t.start
+	t.start = 0
+	t.count()
+	nak, first := t.said(), t.earlier()
+	if begin > 0 && nak == nil && (first == nil || !first.has(bth.Start)) {
+		// What stands before the first message is not a part of it that came too early.
+		t.start = begin
+		t.count()
+		nak, first = t.said(), t.earlier()
+		t.note("%d requests of a message that began before the capture are left out", begin)
+	}
+	t.plan()
+	requests := t.f.requests[t.start:]
+	t.first = requests[0].psn
+	stop := requests[0]
+	switch {
+	case nak != nil:
+		t.first, t.expect, first = nak.psn, nak.pos, nil
+		if l := t.sent[nak.pos]; len(l) > 0 { // else it never comes
+			first, stop = l[0], l[0]
+		}
+	case first != nil:
+		t.first, t.expect = first.psn, first.pos
+	}
+	if first != nil && !first.has(bth.Start) {
+		t.stop(stop, "the message that is in hand began before the capture")
+	}
+}
+
+// said returns the sequence NAK with which the responder itself says what it expected first: all requests that had come until then are behind that.
+func (t *talk) said() *seen {
+	if len(t.answers) == 0 {
+		return nil
+	}
+	a := t.answers[0]
+	s, _, ok := a.aeth()
+	if !ok || s != bth.NakSequence || a.pos >= 0 {
+		return nil
+	}
+	if slices.ContainsFunc(t.f.requests[t.start:], func(q *seen) bool { return q.at < a.at && q.pos < a.pos }) {
+		return nil
+	}
+	return a
 }
 
 // peer is the requester's queue pair, 0 if it is not known.

@@ -114,13 +114,47 @@ func TestOnPurpose(t *testing.T) {
 	}
 }
 
+// What the responder says that it expected first, it expected: of what came before that nothing was taken, also where it never comes.
+func TestNothingWasTaken(t *testing.T) {
+	r := new(tape)
+	middle := func(psn bth.PSN) { r.ask(bth.WriteMiddle, psn, data(1, 1024), silent(nil)) }
+	write := func(psn bth.PSN) { r.ask(bth.WriteFirst, psn, data(1, 1024), silent(reth(base, 1044))) }
+	middle(1)
+	middle(2)
+	write(5)
+	r.nak(0, bth.NakSequence, 0)
+	write(3) // a forged NAK had the requester go on from here
+	r.ask(bth.WriteLast, 4, data(2, 20), nil)
+	write(5)
+	r.ask(bth.SendOnly, 7, nil, nil)
+	same(t, r.play(t, Options{}), 1)
+	// It comes.
+	r.ask(bth.WriteFirst, 0, data(1, 1024), silent(reth(base, 2068)))
+	middle(1)
+	r.ask(bth.WriteLast, 2, data(2, 20), nil)
+	r.ack(2, 1)
+	same(t, r.play(t, Options{}), 2)
+	// In the middle of a message.
+	r = new(tape)
+	middle(2)
+	r.nak(1, bth.NakSequence, 0)
+	middle(1)
+	r.ask(bth.WriteLast, 2, data(2, 20), nil)
+	n := r.ack(2, 1)
+	r.ask(bth.SendOnly, 3, nil, nil)
+	res := r.play(t, Options{})
+	if tells(t, res, expect{Unknown, n, "", "behind"}); res.Conversations[0].Same != 1 {
+		t.Error("the NAK was not compared")
+	}
+}
+
 // A NAK to what is left out, of a message that began before the capture.
 func TestNakToWhatIsLeftOut(t *testing.T) {
 	r := new(tape)
-	r.ask(bth.WriteMiddle, 1, data(1, 1024), silent(nil))
-	n := r.nak(0, bth.NakSequence, 0)
-	r.ask(bth.SendOnly, 3, nil, nil)
-	r.ask(bth.WriteLast, 2, data(2, 20), nil)
+	r.ask(bth.SendLast, 1, data(1, 20), nil)
+	n := r.nak(1, bth.RNR(12), 0)
+	r.ask(bth.SendOnly, 2, nil, nil)
+	r.ack(2, 2)
 	tells(t, r.play(t, Options{}), expect{Unknown, n, "", "before the capture"})
 }
 
