@@ -40,6 +40,11 @@ type seen struct {
 func (s *seen) taken() bool { return s.dir == trace.Rx && s.fault == wire.OK }
 
 // repeats reports whether it is an answer that a softnic's rules had to do with, as it went on. The capture has it before, as it was made: that is
+// known reports whether a softnic says that it had executed its PSN before.
+func (s *seen) known() bool {
+	return s.dir == trace.Rx && (s.fault == wire.Duplicate || s.fault == wire.DuplicateUnserved)
+}
+
 // what the NIC has answered, and when.
 func (s *seen) repeats() bool {
 	return s.has(bth.Response) && (s.fate == trace.Released || s.fate == trace.Copied || s.fate == trace.Forged)

@@ -84,28 +84,35 @@ func newTalk(r *recording, f *flow, o Options) *talk {
 		}
 	}
 	t.setMTU()
-	for t.start < len(f.requests) && !f.requests[t.start].has(bth.Start) {
+	old := 0 // requests that came first, and the responder knows from before
+	for old < len(f.requests) && f.requests[old].known() {
+		old++
+	}
+	if old > 0 {
+		t.note("%d requests are left out: their receiver knows them from before the capture", old)
+	}
+	for t.start = old; t.start < len(f.requests) && !f.requests[t.start].has(bth.Start); {
 		t.start++
 	}
 	if t.start == len(f.requests) {
 		return t
 	}
-	t.begin()
+	t.begin(old)
 	return t
 }
 
-// begin finds the first request that is fed, and what the responder expects then.
-func (t *talk) begin() {
+// begin finds the first request that is fed, from old on, and what the responder expects then. start is the first that begins a message.
+func (t *talk) begin(old int) {
 	begin := t.start
-	t.start = 0
+	t.start = old
 	t.count()
 	nak, first := t.said(), t.earlier()
-	if begin > 0 && nak == nil && (first == nil || !first.has(bth.Start)) {
+	if begin > old && nak == nil && (first == nil || !first.has(bth.Start)) {
 		// What stands before the first message is not a part of it that came too early.
 		t.start = begin
 		t.count()
 		nak, first = t.said(), t.earlier()
-		t.note("%d requests of a message that began before the capture are left out", begin)
+		t.note("%d requests of a message that began before the capture are left out", begin-old)
 	}
 	t.plan()
 	requests := t.f.requests[t.start:]

@@ -165,6 +165,24 @@ type film struct{ tape }
 func (r *film) says(w trace.Word) *film {
 	r.word = w
 	return r
+// What comes first and is a duplicate, as its receiver says, does not tell what that expects.
+func TestFirstIsOld(t *testing.T) {
+	r := new(film)
+	old := trace.Word{Dir: trace.Rx, Fate: trace.Dropped, Fault: wire.Duplicate}
+	r.says(old).send(1)
+	n := r.says(trace.Word{Dir: trace.Tx}).ack(9, 5)
+	for i := range bth.PSN(2) {
+		r.says(trace.Word{Dir: trace.Rx}).send(10 + i)
+		r.says(trace.Word{Dir: trace.Tx}).ack(10+i, uint32(i)+6)
+	}
+	r.says(old).send(10)
+	r.says(trace.Word{Dir: trace.Tx}).ack(11, 7)
+	res := r.play(t, Options{})
+	if tells(t, res, expect{Unknown, n, "", "before the capture"}); res.Conversations[0].Same != 3 {
+		t.Errorf("%+v", res.Conversations[0])
+	}
+}
+
 }
 
 func (r *film) send(psn bth.PSN) { r.ask(bth.SendOnly, psn, nil, nil) }
