@@ -71,7 +71,7 @@ fuzz: ## every fuzz target for FUZZTIME
 
 nightly: fuzz ## long runs: fuzzing, long tests, and the tests of the engines five times over
 	SOFTNIC_LONG=1 SOFTNIC_SEEDS=10000 $(GO) test -timeout 60m ./interop/cases/...
-	SOFTNIC_LONG=1 $(GO) test -count 5 -run '^TestOwnCaptures$$' ./trace/replay
+	SOFTNIC_SEEDS=5000 $(GO) test -count 1 -run '^TestOwnCaptures$$' ./trace/replay
 	SOFTNIC_STOCK=1 SOFTNIC_LONG=1 $(GO) test -count 1 -timeout 60m ./interop/stock
 	SOFTNIC_WALK=600 $(GO) test -race -count 1 -timeout 20m -run TestWalk ./device ./uverbs
 	SOFTNIC_WALK=20 $(GO) test -race -count 5 -timeout 60m ./device/... ./transport/... ./uverbs/... ./interop/cases/...

@@ -19,6 +19,7 @@ type seen struct {
 	dir    trace.Direction
 	fate   trace.Fate
 	fault  wire.Fault // as its receiver says
+	before bool       // it is as it was before a rule changed it
 	iface  int        // which of the capture saw it; -1: it does not tell
 	v      wire.View
 	op     bth.Opcode
@@ -39,12 +40,12 @@ type seen struct {
 // taken reports whether a softnic says that it took it.
 func (s *seen) taken() bool { return s.dir == trace.Rx && s.fault == wire.OK }
 
-// repeats reports whether it is an answer that a softnic's rules had to do with, as it went on. The capture has it before, as it was made: that is
 // known reports whether a softnic says that it had executed its PSN before.
 func (s *seen) known() bool {
 	return s.dir == trace.Rx && (s.fault == wire.Duplicate || s.fault == wire.DuplicateUnserved)
 }
 
+// repeats reports whether it is an answer that a softnic's rules had to do with, as it went on. The capture has it before, as it was made: that is
 // what the NIC has answered, and when.
 func (s *seen) repeats() bool {
 	return s.has(bth.Response) && (s.fate == trace.Released || s.fate == trace.Copied || s.fate == trace.Forged)
@@ -82,7 +83,6 @@ type flow struct {
 	atSource  bool // answers were seen where they were sent
 	atTarget  bool // requests were seen where they arrived
 	impaired  bool // a softnic lost or held back some of it on purpose
-	changed   bool // a softnic changed some answers on purpose: what they were is not in the capture
 	peer      *flow
 	ambiguous bool
 }
@@ -95,7 +95,6 @@ type recording struct {
 	frames int   // RoCE packets
 	bytes  int   // of these
 	bad    int   // packets that no NIC would take: malformed, a wrong ICRC, cut
-	spoilt bool  // some of these were sound until a softnic changed them on purpose
 }
 
 // The bounds of what is kept in memory, where a packet takes about 900 bytes beside its own. Variables so that a test can lower them.
@@ -154,7 +153,7 @@ func listen(src source) (*recording, error) {
 
 // parse returns a packet that has been on the wire, if a NIC could take it, and its receiver's program did not make it up.
 func (r *recording) parse(p *trace.Sighting) *seen {
-	s := &seen{number: int(p.Number), time: p.Time, dir: p.Dir, fate: p.Fate, fault: p.Fault, iface: p.Iface, n: 1, short: -1}
+	s := &seen{number: int(p.Number), time: p.Time, dir: p.Dir, fate: p.Fate, fault: p.Fault, before: p.Before, iface: p.Iface, n: 1, short: -1}
 	if p.Link == trace.LinkSLL {
 		s.iface = -1
 	}
@@ -164,7 +163,6 @@ func (r *recording) parse(p *trace.Sighting) *seen {
 	switch {
 	case f != wire.OK && f != wire.ReservedOpcode, p.Cut:
 		r.bad++
-		r.spoilt = r.spoilt || p.Changed
 		return nil
 	}
 	s.op, s.psn = s.v.BTH().Opcode(), s.v.BTH().PSN()
@@ -172,15 +170,10 @@ func (r *recording) parse(p *trace.Sighting) *seen {
 	switch {
 	case !wire.CheckICRC(&s.v) && !flushed:
 		r.bad++
-		r.spoilt = r.spoilt || p.Changed
 		return nil
 	case p.Fate == trace.Dropped && p.Dir == trace.Tx: // it was never sent
 		return nil
-	case s.has(bth.Response) && (p.Forged || p.Changed):
-		// It is not what its sender said.
-		if p.Changed {
-			r.flow(s).changed = true
-		}
+	case s.has(bth.Response) && (p.Forged || p.Changed): // it is not what its sender said: what that was stands before it
 		return nil
 	}
 	return s
@@ -220,7 +213,7 @@ func (r *recording) add(s *seen) {
 func choose(l []*seen, best trace.Direction) (out []*seen, whole bool) {
 	have := map[trace.Direction]bool{}
 	for _, s := range l {
-		if !s.onPurpose() {
+		if !s.onPurpose() || s.before {
 			have[s.dir] = true
 		}
 	}

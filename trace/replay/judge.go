@@ -194,8 +194,6 @@ func (t *talk) unanswered(r *seen, syn bth.Syndrome, tell func(Verdict, string),
 // differs is the verdict on a difference that hangs on which requests arrived, how often, and in which order: unknown where the capture does not tell.
 func (t *talk) differs(pos int64) (Verdict, string) {
 	switch {
-	case t.changed:
-		return Unknown, "a softnic has changed answers on purpose, which do not tell what was"
 	case t.o.Unruly && !(t.f.atTarget && t.whole):
 		return Unknown, "packets may have been doubled or moved on the way"
 	case !t.f.atTarget && (t.f.impaired || t.twice <= pos && pos <= t.top):

@@ -19,7 +19,6 @@ type talk struct {
 	last    int64 // time of the last packet of the capture
 	answers []*seen
 	whole   bool // all answers that were sent are in the capture
-	changed bool // but for some that a softnic has changed on purpose
 	mtu     int
 	start   int // index of the first request that is fed
 
@@ -70,7 +69,6 @@ func newTalk(r *recording, f *flow, o Options) *talk {
 	}
 	if f.peer != nil {
 		t.answers, t.whole = f.peer.answers, f.peer.atSource
-		t.changed = f.peer.changed || r.spoilt
 		t.c.Requester.QPN = &f.peer.key.qpn
 	}
 	t.c.Answers = len(t.answers)

@@ -12,6 +12,7 @@ import (
 // answer, also where another with its PSN has come meanwhile.
 func TestOnPurpose(t *testing.T) {
 	held, released := trace.Word{Dir: trace.Tx, Fate: trace.Held}, trace.Word{Dir: trace.Tx, Fate: trace.Released}
+	before, changed := trace.Word{Dir: trace.Tx, Fate: trace.Lost, Before: true}, trace.Word{Dir: trace.Tx, Fate: trace.Forged, Changed: true}
 	for _, c := range []struct {
 		name   string
 		record func(r *film)
@@ -72,11 +73,27 @@ func TestOnPurpose(t *testing.T) {
 			r.ack(0, 1)
 			r.says(trace.Word{Dir: trace.Tx, Fate: trace.Copied}).ack(0, 1)
 			r.send(1)
-			r.says(trace.Word{Dir: trace.Tx, Fate: trace.Lost, Before: true}).ack(1, 2)
+			r.says(before).ack(1, 2)
 			r.says(trace.Word{Dir: trace.Tx, Fate: trace.Forged, Touched: true}).ack(1, 2)
 			r.send(2)
 			r.ack(2, 3)
 		}, 3, nil},
+		{"all changed", func(r *film) {
+			for i := range bth.PSN(3) {
+				r.send(i)
+				r.says(before).ack(i, uint32(i)+1)
+				r.says(changed).ack(i, 77)
+			}
+		}, 3, nil},
+		{"one that was changed, and had been wrong", func(r *film) {
+			r.send(0)
+			r.ack(0, 1)
+			r.send(1)
+			r.says(before).ack(1, 7)
+			r.says(changed).ack(1, 2)
+			r.send(2)
+			r.ack(2, 3)
+		}, 2, []expect{{Different, 4, "MSN", ""}}},
 		{"one that was held back, and is wrong", func(r *film) {
 			r.send(0)
 			r.ack(0, 1)
@@ -148,23 +165,6 @@ func TestNothingWasTaken(t *testing.T) {
 	}
 }
 
-// A NAK to what is left out, of a message that began before the capture.
-func TestNakToWhatIsLeftOut(t *testing.T) {
-	r := new(tape)
-	r.ask(bth.SendLast, 1, data(1, 20), nil)
-	n := r.nak(1, bth.RNR(12), 0)
-	r.ask(bth.SendOnly, 2, nil, nil)
-	r.ack(2, 2)
-	tells(t, r.play(t, Options{}), expect{Unknown, n, "", "before the capture"})
-}
-
-// film is a tape on which a softnic says of packets what its rules did.
-type film struct{ tape }
-
-// says has the next packet have a word.
-func (r *film) says(w trace.Word) *film {
-	r.word = w
-	return r
 // What comes first and is a duplicate, as its receiver says, does not tell what that expects.
 func TestFirstIsOld(t *testing.T) {
 	r := new(film)
@@ -183,6 +183,23 @@ func TestFirstIsOld(t *testing.T) {
 	}
 }
 
+// A NAK to what is left out, of a message that began before the capture.
+func TestNakToWhatIsLeftOut(t *testing.T) {
+	r := new(tape)
+	r.ask(bth.SendLast, 1, data(1, 20), nil)
+	n := r.nak(1, bth.RNR(12), 0)
+	r.ask(bth.SendOnly, 2, nil, nil)
+	r.ack(2, 2)
+	tells(t, r.play(t, Options{}), expect{Unknown, n, "", "before the capture"})
+}
+
+// film is a tape on which a softnic says of packets what its rules did.
+type film struct{ tape }
+
+// says has the next packet have a word.
+func (r *film) says(w trace.Word) *film {
+	r.word = w
+	return r
 }
 
 func (r *film) send(psn bth.PSN) { r.ask(bth.SendOnly, psn, nil, nil) }

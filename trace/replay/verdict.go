@@ -165,8 +165,6 @@ func (t *talk) missing(a *answer, last int64) {
 		f.Verdict, f.Why = Unknown, "the capture may have lost it"
 	case !t.whole && t.resent(a):
 		f.Verdict, f.Why = Unknown, "it may have been lost: the request came again"
-	case t.changed:
-		f.Verdict, f.Why = Unknown, "a softnic has changed answers on purpose, perhaps this one"
 	case t.together(a):
 		f.Verdict, f.Why = Declared, "a request and its duplicate that arrive together may be answered once"
 	default:
