@@ -602,6 +602,7 @@ var mutants = []mutant{
 	{name: "replay: nothing before what cannot be told is played", file: "trace/replay/feed.go", old: "t.lost != nil && q.at >= t.lost.at", new: "t.lost != nil", tests: "TestNothingWasTaken", packages: "./trace/replay"},
 	{name: "replay: a duplicate that comes first is what was expected", file: "trace/replay/conversation.go", old: "s.fault == wire.Duplicate ||", new: "", tests: "TestFirstIsOld", packages: "./trace/replay"},
 	{name: "replay: what a rule has changed was not seen at its sender", file: "trace/replay/conversation.go", old: "!s.onPurpose() || s.before", new: "!s.onPurpose()", tests: "TestOnPurpose", packages: "./trace/replay"},
+	{name: "replay: a FLUSH of UC has a FETH", file: "trace/replay/plan.go", old: "op == bth.Flush && q.v.Info.Known()", new: "op == bth.Flush", tests: "TestNotReplayed", packages: "./trace/replay"},
 	{name: "replay: who was changed and refused was taken", file: "trace/replay/conversation.go", old: "s.dir == trace.Rx && s.fault == wire.OK }", new: "s.dir == trace.Rx && s.fate != trace.Dropped }", tests: "TestChangedAndNotReady", packages: "./trace/replay"},
 	{name: "trace: received packets first", file: "trace/window.go", old: "(word.Dir == Tx || x.Dir != Tx)", new: "true", tests: "TestWindow", packages: "./trace"},
 	{name: "trace: nothing is moved across a step of the clock", file: "trace/window.go", old: " || w.n > 0 && !p.NoTime && p.Time < w.latest-w.most", new: "", tests: "TestWindow", packages: "./trace"},

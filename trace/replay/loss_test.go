@@ -349,8 +349,11 @@ func TestNotReplayed(t *testing.T) {
 	r.ask(bth.SendMiddle, 0, data(1, 256), nil)
 	r.ask(bth.ReadRequest, 0, nil, func(s *wire.Spec) { s.BTH.DestQP = 0x99; at(base, rkey, math.MaxUint32)(s) })
 	r.ask(bth.WriteOnly, 0, data(1, 8), func(s *wire.Spec) { s.BTH.DestQP = 0x9A; at(base, 0, 8)(s) })
+	for _, op := range []bth.Operation{bth.SendOnly, bth.Flush} { // UC has no FLUSH
+		r.ask(op, 0, nil, func(s *wire.Spec) { s.BTH.DestQP, s.BTH.Opcode = 0x9B, bth.Make(bth.UC, op) })
+	}
 	res := r.play(t, Options{})
-	for i, want := range []string{"RD is not replayed", "queue pair 0x1 is not replayed", "no message begins", "of which the capture has 0", "no region can have the key 0x0"} {
+	for i, want := range []string{"RD is not replayed", "queue pair 0x1 is not replayed", "no message begins", "of which the capture has 0", "no region can have the key 0x0", "packet 7 is not taken"} {
 		if n := strings.Join(res.Conversations[i].Notes, "; "); !strings.Contains(n, want) {
 			t.Errorf("%q, want %q", n, want)
 		}

@@ -354,7 +354,7 @@ func kind(q *seen) device.Access {
 		return device.RemoteRead
 	case q.has(bth.Atomic):
 		return device.RemoteAtomic
-	case op == bth.Flush:
+	case op == bth.Flush && q.v.Info.Known(): // RC and XRC have it, elsewhere the opcode is reserved
 		var a device.Access
 		p := bth.FETH(q.v.Header(bth.HFETH)).Placement()
 		if p&1 != 0 {
