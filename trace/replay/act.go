@@ -129,7 +129,7 @@ func (s *scene) profile() string {
 // setPKeys makes a P_Key table of the partitions that requests name.
 func (s *scene) setPKeys() {
 	for _, t := range s.talks {
-		if k := t.f.requests[t.start].v.BTH().PKey() | 0x8000; k&0x7FFF != 0 && !slices.Contains(s.pkeys, k) && len(s.pkeys) < device.MaxPKeys {
+		if k := t.typical().v.BTH().PKey() | 0x8000; k&0x7FFF != 0 && !slices.Contains(s.pkeys, k) && len(s.pkeys) < device.MaxPKeys {
 			s.pkeys = append(s.pkeys, k)
 		}
 	}

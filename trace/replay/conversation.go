@@ -45,6 +45,15 @@ func (s *seen) known() bool {
 	return s.dir == trace.Rx && (s.fault == wire.Duplicate || s.fault == wire.DuplicateUnserved)
 }
 
+// idle reports whether a softnic says that it did nothing for it: that came before its turn, or to a queue pair that takes nothing.
+func (s *seen) idle() bool {
+	switch s.fault {
+	case wire.OK, wire.Duplicate, wire.NotReady, wire.BadRequest, wire.LocalMemory:
+		return false
+	}
+	return s.dir == trace.Rx
+}
+
 // repeats reports whether it is an answer that a softnic's rules had to do with, as it went on. The capture has it before, as it was made: that is
 // what the NIC has answered, and when.
 func (s *seen) repeats() bool {

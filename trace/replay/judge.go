@@ -69,7 +69,7 @@ func alike(a *answer, r *seen) bool {
 }
 
 // best returns the answer that a recorded one is compared with: the first that can stand for it, but rather one with its opcode, its
-// MSN, and one to the last request before it.
+// MSN, its length, and one to the last request before it.
 func (t *talk) best(r *seen) (best *answer) {
 	top := -1
 	syn, _, _ := r.aeth()
@@ -83,12 +83,15 @@ func (t *talk) best(r *seen) (best *answer) {
 		}
 		score := 0
 		if h := bth.AETH(a.v.Header(bth.HAETH)); h != nil && h.Syndrome() == syn {
-			score += 8
+			score += 16
 		}
 		if a.op == r.op {
-			score += 4
+			score += 8
 		}
 		if _, msn, ok := r.aeth(); ok && a.op == r.op && msn == (bth.AETH(a.v.Header(bth.HAETH)).MSN()+t.delta)&0xFFFFFF {
+			score += 4
+		}
+		if len(a.v.Payload) == len(r.v.Payload) {
 			score += 2
 		}
 		if a.to == last {

@@ -37,7 +37,7 @@ func areas(talks []*talk, o *Options) map[uint32]*area {
 	for _, t := range talks {
 		for _, q := range t.f.requests[t.start:] {
 			key, va, n, ok := names(q)
-			if !ok || q.lost || q.refused.IsNak() || va+n < va || n == 0 {
+			if !ok || q.lost || q.idle() || q.refused.IsNak() || va+n < va || n == 0 {
 				continue
 			}
 			a := m[key]
@@ -173,7 +173,7 @@ func remember(m map[uint32]*area, talks []*talk) {
 	done := map[*talk]int64{}
 	for _, x := range l {
 		t, q := x.t, x.q
-		if q.lost || q.refused != 0 {
+		if q.lost || q.idle() || q.refused != 0 {
 			continue
 		}
 		again := q.pos < done[t]

@@ -58,7 +58,7 @@ func (s *scene) connect(t *talk) error {
 		t.qp = q
 		return nil
 	}
-	first := t.f.requests[t.start]
+	first := t.typical()
 	typ := map[bth.Service]device.QPType{bth.RC: device.RC, bth.UC: device.UC, bth.UD: device.UD, bth.XRC: device.XRCTgt}[k.service]
 	q, err := s.nic.CreateQP(k.qpn, device.QPInit{Type: typ, Cap: device.Cap{SendWR: 4, RecvWR: max(4, s.o.Recvs)}})
 	if err != nil {
@@ -164,7 +164,7 @@ func (t *talk) rights() device.Access {
 		}
 	}
 	for _, q := range t.f.requests[t.start:] {
-		if !q.lost && q.pos < end {
+		if !q.lost && !q.idle() && q.pos < end {
 			used |= kind(q)
 		}
 	}

@@ -99,6 +99,12 @@ func newTalk(r *recording, f *flow, o Options) *talk {
 	return t
 }
 
+// typical returns the first request that has a queue pair's partition and key, as far as a softnic tells.
+func (t *talk) typical() *seen {
+	l := t.f.requests[t.start:]
+	return l[max(0, slices.IndexFunc(l, func(q *seen) bool { return !q.idle() }))]
+}
+
 // begin finds the first request that is fed, from old on, and what the responder expects then. start is the first that begins a message.
 func (t *talk) begin(old int) {
 	begin := t.start
@@ -140,7 +146,7 @@ func (t *talk) said() *seen {
 	if !ok || s != bth.NakSequence || a.pos >= 0 {
 		return nil
 	}
-	if slices.ContainsFunc(t.f.requests[t.start:], func(q *seen) bool { return q.at < a.at && q.pos < a.pos }) {
+	if slices.ContainsFunc(t.f.requests[t.start:], func(q *seen) bool { return q.at < a.at && q.pos < a.pos && !q.known() }) {
 		return nil
 	}
 	return a
@@ -158,7 +164,7 @@ func (t *talk) peer() uint32 {
 // arrived before the capture begins is not meant: then the responder takes the first one at once.
 func (t *talk) earlier() (least *seen) {
 	for _, q := range t.f.requests[t.start:] {
-		if q.pos < 0 && (least == nil || q.pos < least.pos) {
+		if q.pos < 0 && !q.known() && (least == nil || q.pos < least.pos) {
 			least = q
 		}
 	}
@@ -297,7 +303,7 @@ func (t *talk) gap(requests, tx []*seen, nak *seen) {
 // mark marks the last transmission before an answer that refuses it.
 func mark(tx []*seen, a *seen, s bth.Syndrome) *seen {
 	for i := len(tx) - 1; i >= 0; i-- {
-		if q := tx[i]; q.at < a.at && !q.lost && q.refused == 0 && !q.taken() {
+		if q := tx[i]; q.at < a.at && !q.lost && q.refused == 0 && !q.taken() && !q.idle() {
 			q.refused = s
 			return q
 		}

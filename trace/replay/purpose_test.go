@@ -115,15 +115,7 @@ func TestOnPurpose(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			r := new(film)
 			c.record(r)
-			for i, s := range r.spec {
-				if r.l[i].Dir == trace.Unknown {
-					r.l[i].Dir = trace.Rx // all was captured at the responder
-					if s.BTH.Opcode.Info().Has(bth.Response) {
-						r.l[i].Dir = trace.Tx
-					}
-				}
-			}
-			res := r.play(t, Options{})
+			res := r.atResponder().play(t, Options{})
 			if tells(t, res, c.want...); res.Conversations[0].Same != c.same {
 				t.Errorf("%d answers are the same, want %d", res.Conversations[0].Same, c.same)
 			}
@@ -199,6 +191,19 @@ type film struct{ tape }
 // says has the next packet have a word.
 func (r *film) says(w trace.Word) *film {
 	r.word = w
+	return r
+}
+
+// atResponder has all packets be captured there, of which nothing is said.
+func (r *film) atResponder() *film {
+	for i, s := range r.spec {
+		if r.l[i].Dir == trace.Unknown {
+			r.l[i].Dir = trace.Rx
+			if s.BTH.Opcode.Info().Has(bth.Response) {
+				r.l[i].Dir = trace.Tx
+			}
+		}
+	}
 	return r
 }
 

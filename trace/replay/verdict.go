@@ -153,7 +153,7 @@ func (t *talk) missing(a *answer, last int64) {
 	switch {
 	case len(t.answers) == 0:
 		return // nothing is compared
-	case t.lost != nil && a.to.at >= t.lost.at:
+	case t.lost != nil && (a.to.at >= t.lost.at || slices.ContainsFunc(t.answers, func(r *seen) bool { return r.at > t.lost.at && r.pos == a.pos })):
 		f.Verdict, f.Why = Unknown, "it is behind what can be told"
 	case nak && h.Syndrome() == bth.NakSequence && !t.fed(a.pos, a.to.at):
 		f.Verdict, f.Why = Unknown, "a request before it is not in the capture"
