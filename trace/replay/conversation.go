@@ -327,6 +327,9 @@ func fits(f, g *flow) (n int) {
 	for _, a := range g.answers {
 		for ; i < len(f.requests) && f.requests[i].at < a.at; i++ {
 			q := f.requests[i]
+			if q.fault == wire.NoQP {
+				continue // nobody answers it
+			}
 			kinds[q.psn] = q.v.Info.Flags&(bth.Read|bth.Atomic) | bth.Request
 		}
 		k, ok := kinds[a.psn]

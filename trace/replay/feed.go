@@ -26,6 +26,10 @@ func (s *scene) feed(t *talk, q *seen) {
 			return
 		}
 	}
+	if q.dir == trace.Rx && q.fault == wire.QPState && t.qp.State() != device.StateErr {
+		t.note("packet %d is left out: the queue pair was in no state to take it, and why is not in the capture", q.number)
+		return
+	}
 	if why := s.prepare(t, q); why != "" {
 		t.stop(q, "%s", why)
 		return
@@ -124,7 +128,7 @@ func (s *scene) prepare(t *talk, q *seen) string {
 		return ""
 	}
 	pool := s.recvs(t, q)
-	if pool == nil || s.o.Recvs > 0 || !q.has(bth.Recv) || pool.n > 0 || t.f.key.reliable() && q.pos != t.expect {
+	if pool == nil || s.o.Recvs > 0 || !q.has(bth.Recv) || q.idle() || pool.n > 0 || t.f.key.reliable() && q.pos != t.expect {
 		return ""
 	}
 	n, key := scratchLen-4096, uint32(scratchKey)

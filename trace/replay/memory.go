@@ -37,7 +37,7 @@ func areas(talks []*talk, o *Options) map[uint32]*area {
 	for _, t := range talks {
 		for _, q := range t.f.requests[t.start:] {
 			key, va, n, ok := names(q)
-			if !ok || q.lost || q.idle() || q.refused.IsNak() || va+n < va || n == 0 {
+			if !ok || q.lost || q.idle() || q.refused.IsNak() && !crooked(q, va) || va+n < va || n == 0 {
 				continue
 			}
 			a := m[key]
@@ -57,6 +57,11 @@ func areas(talks []*talk, o *Options) map[uint32]*area {
 		}
 	}
 	return m
+}
+
+// crooked reports whether a request was refused for its address, which is no multiple of 8: that is looked at behind the key, so that there is memory.
+func crooked(q *seen, va uint64) bool {
+	return va&7 != 0 && q.refused == bth.NakInvalidRequest && (q.has(bth.Atomic) || q.op.Operation() == bth.AtomicWrite)
 }
 
 const everything = device.LocalWrite | device.RemoteWrite | device.RemoteRead | device.RemoteAtomic | device.FlushGlobal | device.FlushPersistent

@@ -99,10 +99,23 @@ func newTalk(r *recording, f *flow, o Options) *talk {
 	return t
 }
 
-// typical returns the first request that has a queue pair's partition and key, as far as a softnic tells.
-func (t *talk) typical() *seen {
-	l := t.f.requests[t.start:]
-	return l[max(0, slices.IndexFunc(l, func(q *seen) bool { return !q.idle() }))]
+// typical returns the first request of the partition that most have, and that a softnic did not drop.
+func (t *talk) typical() (best *seen) {
+	votes := map[uint16]int{}
+	first := map[uint16]*seen{}
+	for _, q := range t.f.requests[t.start:] {
+		k := q.v.BTH().PKey()
+		if first[k] == nil {
+			first[k] = q
+		}
+		if !q.idle() {
+			votes[k]++
+		}
+		if best == nil || votes[k] > votes[best.v.BTH().PKey()] {
+			best = first[k]
+		}
+	}
+	return best
 }
 
 // begin finds the first request that is fed, from old on, and what the responder expects then. start is the first that begins a message.
@@ -164,7 +177,7 @@ func (t *talk) peer() uint32 {
 // arrived before the capture begins is not meant: then the responder takes the first one at once.
 func (t *talk) earlier() (least *seen) {
 	for _, q := range t.f.requests[t.start:] {
-		if q.pos < 0 && !q.known() && (least == nil || q.pos < least.pos) {
+		if q.pos < 0 && !q.known() && !q.idle() && (least == nil || q.pos < least.pos) {
 			least = q
 		}
 	}
@@ -219,8 +232,10 @@ func (t *talk) count() {
 			s = t.answers[j]
 			j++
 		}
-		pos += int64(s.psn.Sub(last))
-		last, s.pos = s.psn, pos
+		s.pos = pos + int64(s.psn.Sub(last))
+		if !s.idle() && !s.known() { // else it may be anywhere
+			last, pos = s.psn, s.pos
+		}
 		if h := s.v.Header(bth.HRETH); h != nil && s.has(bth.Read) {
 			s.n = transport.Packets(uint64(bth.RETH(h).Length()), t.mtu)
 		}
@@ -262,7 +277,7 @@ func (t *talk) plan() {
 			switch believed := good[i+1] < a.pos; {
 			case s == bth.NakSequence && (later || believed) && rnr != a.pos && !t.f.atTarget:
 				t.gap(requests, tx, a)
-			case s.IsRNR() && (later || believed) && len(tx) > 0 && tx[0].has(bth.Recv):
+			case s.IsRNR() && (later || believed):
 				mark(tx, a, s)
 			case s.IsNak() && s != bth.NakSequence && believed:
 				if q := mark(tx, a, s); q != nil {

@@ -6,6 +6,7 @@ import (
 	"sort"
 	"strings"
 
+	"github.com/softnic/softnic/trace"
 	"github.com/softnic/softnic/wire"
 	"github.com/softnic/softnic/wire/bth"
 )
@@ -159,6 +160,8 @@ func (t *talk) missing(a *answer, last int64) {
 		f.Verdict, f.Why = Unknown, "a request before it is not in the capture"
 	case plain && !nak && next != nil:
 		f.Verdict, f.Why = Declared, fmt.Sprintf("packet %d acknowledges it too", next.number)
+	case t.forgotten(a.to):
+		f.Verdict, f.Why = Unknown, "its receiver says that it remembers none so old, and how many it remembers is not in the capture"
 	case last >= t.last:
 		f.Verdict, f.Why = Unknown, "the capture ends before it"
 	case t.o.lossy:
@@ -171,6 +174,13 @@ func (t *talk) missing(a *answer, last int64) {
 		f.Verdict, f.Why = t.differs(a.pos)
 	}
 	t.find(f)
+}
+
+// forgotten reports whether a softnic says that it does not remember a READ or atomic that came again, and it was not the last.
+func (t *talk) forgotten(q *seen) bool {
+	return q.dir == trace.Rx && q.fault == wire.DuplicateUnserved && slices.ContainsFunc(t.f.requests[t.start:], func(x *seen) bool {
+		return x.at < q.at && x.pos > q.pos && x.taken() && x.v.Info.Flags&(bth.Send|bth.Write) == 0
+	})
 }
 
 // nextPositive returns the first recorded answer behind the request of a that acknowledges as much.
