@@ -622,6 +622,7 @@ var mutants = []mutant{
 	{name: "replay: who forgets an atomic is wrong", file: "trace/replay/verdict.go", old: "q.fault == wire.DuplicateUnserved &&", new: "false &&", tests: "TestSpoiledRequests", packages: "./trace/replay"},
 	{name: "replay: the answers of no queue pair", file: "trace/replay/conversation.go", old: "if q.fault == wire.NoQP {", new: "if false {", tests: "TestSpoiledRequests", packages: "./trace/replay"},
 	{name: "replay: a queue pair leaves its state on the wire only", file: "trace/replay/feed.go", old: "q.fault == wire.QPState &&", new: "false &&", tests: "TestSpoiledRequests", packages: "./trace/replay"},
+	{name: "replay: an RNR NAK is to a bad request", file: "trace/replay/plan.go", old: "q.dir != trace.Rx || s.IsRNR() == (q.fault", new: "true || s.IsRNR() == (q.fault", tests: "TestSpoiledRequests", packages: "./trace/replay"},
 	{name: "replay: who was changed and refused was taken", file: "trace/replay/conversation.go", old: "s.dir == trace.Rx && s.fault == wire.OK }", new: "s.dir == trace.Rx && s.fate != trace.Dropped }", tests: "TestChangedAndNotReady", packages: "./trace/replay"},
 	{name: "trace: received packets first", file: "trace/window.go", old: "(word.Dir == Tx || x.Dir != Tx)", new: "true", tests: "TestWindow", packages: "./trace"},
 	{name: "trace: nothing is moved across a step of the clock", file: "trace/window.go", old: " || w.n > 0 && !p.NoTime && p.Time < w.latest-w.most", new: "", tests: "TestWindow", packages: "./trace"},

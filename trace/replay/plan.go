@@ -8,6 +8,7 @@ import (
 	"github.com/softnic/softnic/device"
 	"github.com/softnic/softnic/trace"
 	"github.com/softnic/softnic/transport"
+	"github.com/softnic/softnic/wire"
 	"github.com/softnic/softnic/wire/bth"
 )
 
@@ -318,7 +319,7 @@ func (t *talk) gap(requests, tx []*seen, nak *seen) {
 // mark marks the last transmission before an answer that refuses it.
 func mark(tx []*seen, a *seen, s bth.Syndrome) *seen {
 	for i := len(tx) - 1; i >= 0; i-- {
-		if q := tx[i]; q.at < a.at && !q.lost && q.refused == 0 && !q.taken() && !q.idle() {
+		if q := tx[i]; q.at < a.at && !q.lost && q.refused == 0 && !q.taken() && !q.idle() && (q.dir != trace.Rx || s.IsRNR() == (q.fault == wire.NotReady)) {
 			q.refused = s
 			return q
 		}

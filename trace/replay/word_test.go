@@ -140,6 +140,14 @@ func TestSpoiledRequests(t *testing.T) {
 			r.arrives(ok).send(1)
 			r.ack(1, 2)
 		}, 4, nil},
+		{"without a receive, and with its PSN a bad one", func(r *film) {
+			r.arrives(ok).send(0)
+			r.ack(0, 1)
+			r.arrives(wire.NotReady).send(1)
+			r.arrives(wire.BadRequest).ask(bth.SendLast, 1, data(1, 8), nil)
+			r.nak(1, bth.RNR(12), 1)
+			r.nak(1, bth.NakInvalidRequest, 1)
+		}, 3, nil},
 		{"an atomic that is too old", func(r *film) {
 			for i := range bth.PSN(3) {
 				r.arrives(ok).write8(i)
