@@ -37,7 +37,7 @@ func areas(talks []*talk, o *Options) map[uint32]*area {
 	for _, t := range talks {
 		for _, q := range t.f.requests[t.start:] {
 			key, va, n, ok := names(q)
-			if !ok || q.lost || q.idle() || q.refused.IsNak() && !crooked(q, va) || va+n < va || n == 0 {
+			if !ok || q.lost || q.idle() || q.known() || q.refused.IsNak() && !crooked(q, va) || va+n < va || n == 0 {
 				continue
 			}
 			a := m[key]

@@ -34,6 +34,14 @@ func TestSpoiledRequests(t *testing.T) {
 			r.write(wire.BadRequest, 1, far)
 			r.nak(1, bth.NakRemoteAccess, 1)
 		}, 3, nil},
+		{"once more, far away", func(r *film) {
+			r.write(ok, 0, base)
+			r.write(wire.Duplicate, 0, far)
+			r.ack(0, 1)
+			r.ack(0, 1)
+			r.write(wire.BadRequest, 1, far-64)
+			r.nak(1, bth.NakRemoteAccess, 1)
+		}, 3, nil},
 		{"of another partition, for what the queue pair does not allow", func(r *film) {
 			r.arrives(wire.PKey).ask(bth.ReadRequest, 0, nil, func(s *wire.Spec) {
 				at(base, rkey, 8)(s)
