@@ -8,7 +8,7 @@
 //
 // For each address that requests go to there is one NIC (package stage) with the recorded numbers, keys and addresses, and
 // the packets of the requesters are given to it as they were recorded, in their order and at their times. What was there
-// at the recorded NIC and is on no wire is reconstructed (plan.go, memory.go, objects.go): regions from the addresses and keys of requests, their first
+// at the recorded NIC and is on no wire is reconstructed (begin.go, plan.go, memory.go, objects.go): regions from the addresses and keys of requests, their first
 // content from READ responses and atomics, receives from the messages that took one, the path MTU from the packets.
 //
 // The verdict on an answer (judge.go) is one of four. Same; declared, where NICs may differ, and how is said; different; or

@@ -154,12 +154,14 @@ func (t *talk) missing(a *answer, last int64) {
 	switch {
 	case len(t.answers) == 0:
 		return // nothing is compared
-	case t.lost != nil && (a.to.at >= t.lost.at || slices.ContainsFunc(t.answers, func(r *seen) bool { return r.at > t.lost.at && r.pos == a.pos })):
+	case t.lost != nil && a.to.at >= t.lost.at:
 		f.Verdict, f.Why = Unknown, "it is behind what can be told"
 	case nak && h.Syndrome() == bth.NakSequence && !t.fed(a.pos, a.to.at):
 		f.Verdict, f.Why = Unknown, "a request before it is not in the capture"
 	case plain && !nak && next != nil:
 		f.Verdict, f.Why = Declared, fmt.Sprintf("packet %d acknowledges it too", next.number)
+	case t.lost != nil && slices.ContainsFunc(t.answers, func(r *seen) bool { return r.at > t.lost.at && r.pos == a.pos }):
+		f.Verdict, f.Why = Unknown, "what may be it is behind what can be told"
 	case t.forgotten(a.to):
 		f.Verdict, f.Why = Unknown, "its receiver says that it remembers none so old, and how many it remembers is not in the capture"
 	case last >= t.last:
