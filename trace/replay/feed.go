@@ -108,6 +108,11 @@ func (t *talk) from() netip.Addr {
 	return k.src.Next()
 }
 
+// receives reports whether a request takes a receive: the first packet of a SEND does, and that of a WRITE with the immediate.
+func (q *seen) receives() bool {
+	return q.has(bth.Send|bth.Start) || q.has(bth.Write) && q.v.Header(bth.HImmDt) != nil
+}
+
 // prepare has the NIC be as the recorded one was when the request came; it returns why it cannot.
 func (s *scene) prepare(t *talk, q *seen) string {
 	if q.n > 1024 && len(q.replies) < q.n/2 && q.pos <= t.expect { // one that comes too early is not answered
@@ -116,7 +121,7 @@ func (s *scene) prepare(t *talk, q *seen) string {
 	if why := s.validate(t, q); why != "" {
 		return why
 	}
-	if q.refused.IsRNR() {
+	if q.refused.IsRNR() && q.receives() {
 		if p := s.recvs(t, q); p != nil && p.n > 0 && s.o.Recvs == 0 {
 			return "the recorded NIC had no receive, and this one has"
 		}
