@@ -469,3 +469,37 @@ func TestSleeperIsWoken(t *testing.T) {
 		})
 	}
 }
+
+// TestAnswersAreNotHeld: for the response to a READ or atomic the peer's program waits.
+func TestAnswersAreNotHeld(t *testing.T) {
+	for _, op := range []WROp{OpRead, OpFetchAdd} {
+		t.Run(op.String(), func(t *testing.T) {
+			a, b := twoPolled(t)
+			b.qp.mu.Lock()
+			b.qp.attr.Access |= RemoteAtomic
+			b.qp.mu.Unlock()
+			mr, err := b.pd.RegMR(make([]byte, 64), LocalWrite|RemoteRead|RemoteAtomic)
+			if err != nil {
+				t.Fatal(err)
+			}
+			b.leave(t, a)
+			wr := SendWR{Op: op, SGE: []SGE{a.mr.SGE(0, 8)}, RemoteAddr: mr.Addr(), RKey: mr.RKey()}
+			if err := a.qp.PostSend(&wr); err != nil {
+				t.Fatal(err)
+			}
+			b.until(t, "the answer is sent", func() bool {
+				if n := pending(b.qp); n > 0 && !b.qp.isSending() {
+					t.Fatalf("%d packets are held", n)
+				}
+				return len(b.end.calls()) > 0
+			})
+			a.take(t)
+		})
+	}
+}
+
+func (q *QP) isSending() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.sending
+}

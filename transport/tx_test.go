@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/softnic/softnic/wire"
@@ -225,6 +226,49 @@ func TestCut(t *testing.T) {
 		}
 		if string(got) != c.want {
 			t.Errorf("%s: %s, want %s", c.packets, got, c.want)
+		}
+	}
+}
+
+// TestAcksLast: acknowledgements go behind requests, and stay where they are where there is anything else.
+func TestAcksLast(t *testing.T) {
+	for _, c := range []struct{ list, want string }{
+		{"aR", "Ra"}, {"aaRR", "RRaa"}, {"a", "a"}, {"", ""}, {"RR", "RR"}, {"Ra", "Ra"},
+		{"aRd", "aRd"}, {"ad", "ad"}, {"da", "da"}, {"adR", "adR"}, {"aRa", "aRa"},
+	} {
+		var l TxList
+		for i, k := range c.list {
+			p := l.Add()
+			p.Len = i
+			switch k {
+			case 'a':
+				p.Ack = true
+			case 'R':
+				p.Token = 1
+			case 'd': // READ responses, NAKs: their order is that of the queue of answers
+			}
+		}
+		l.AcksLast()
+		got, order := "", map[string]int{}
+		for _, p := range l.Packets() {
+			k := "d"
+			switch {
+			case p.Ack:
+				k = "a"
+			case p.Token != 0:
+				k = "R"
+			}
+			if at, ok := order[k]; ok && at > p.Len {
+				t.Errorf("%q: those of one kind have changed places", c.list)
+			}
+			order[k] = p.Len
+			got += k
+		}
+		if got != c.want {
+			t.Errorf("%q becomes %q, want %q", c.list, got, c.want)
+		}
+		if patient := c.list != "" && c.list == strings.Repeat("a", len(c.list)); l.Patient() != patient {
+			t.Errorf("%q: Patient is %v", c.list, l.Patient())
 		}
 	}
 }

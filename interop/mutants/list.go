@@ -227,7 +227,7 @@ var mutants = []mutant{
 
 	// Programs on the device.
 	{name: "uverbs: the other index is masked", file: "uverbs/ring.go", old: "return atomic.LoadUint32(r.word(off)) & r.mask }", new: "return atomic.LoadUint32(r.word(off)) }", tests: "TestIndexJumps", packages: "./uverbs"},
-	{name: "uverbs: no more outstanding than fit", file: "uverbs/ring.go", old: "|| (c.fetched+1)&c.mask == c.retired {", new: "{", tests: "TestHostileRings", packages: "./uverbs"},
+	{name: "uverbs: no more outstanding than fit", file: "uverbs/ring.go", old: " && (c.fetched+1)&c.mask != c.retired", new: "", tests: "TestHostileRings", packages: "./uverbs"},
 	{name: "uverbs: entries of a send", file: "uverbs/ring.go", old: "if uint64(n) > uint64(r.maxSGE) {", new: "if false {", tests: "TestSendRequest", packages: "./uverbs"},
 	{name: "uverbs: entries of a receive", file: "uverbs/ring.go", old: "if uint64(n) > uint64(maxSGE) {", new: "if false {", tests: "TestRecvRequest", packages: "./uverbs"},
 	{name: "uverbs: inline bytes", file: "uverbs/ring.go", old: "if uint64(length) > uint64(r.maxInline) {", new: "if false {", tests: "TestSendRequest", packages: "./uverbs"},
@@ -251,8 +251,8 @@ var mutants = []mutant{
 	{name: "uverbs: the memory is the one that said hello", file: "uverbs/memory.go", old: "return p.memFD >= 0 && p.fileReadWrite(e, false) == nil && binary.NativeEndian.Uint64(b[:]) == value", new: "return p.memFD >= 0 && p.fileReadWrite(e, false) == nil", tests: "TestUnreachable", packages: "./uverbs"},
 	{name: "uverbs: half a transfer is none", file: "uverbs/memory.go", old: "if err != nil || int64(got) != want {", new: "if err != nil || int64(got) > want {", tests: "TestHalfATransfer", packages: "./uverbs"},
 	{name: "uverbs: the address of the registration", file: "uverbs/memory.go", old: "e[i].VA += r.shift", new: "e[i].VA += 0 * r.shift", tests: "TestOtherAddress", packages: "./uverbs"},
-	{name: "uverbs: doorbells only in RTS", file: "uverbs/commands_qp.go", old: "if s >= device.StateRTS {", new: "if s >= device.StateRTR {", tests: "TestModifyQuery", packages: "./uverbs"},
-	{name: "uverbs: doorbells are shut below RTS again", file: "uverbs/commands_qp.go", old: "*q.open = stateShut\n\tif s >=", new: "if s >=", tests: "TestModifyQuery", packages: "./uverbs"},
+	{name: "uverbs: doorbells only in RTS", file: "uverbs/commands_qp.go", old: "q.bell.open = s >= device.StateRTS", new: "q.bell.open = s >= device.StateRTR", tests: "TestModifyQuery", packages: "./uverbs"},
+	{name: "uverbs: doorbells are shut below RTS again", file: "uverbs/commands_qp.go", old: "q.bell.open = s >= device.StateRTS", new: "q.bell.open = q.bell.open || s >= device.StateRTS", tests: "TestModifyQuery", packages: "./uverbs"},
 	{name: "uverbs: ah_num is not 0", file: "uverbs/commands.go", old: "le.AppendUint32(le.AppendUint32(nil, h), 0) // ah_num", new: "le.AppendUint32(le.AppendUint32(nil, 0), 0) // ah_num", tests: "TestCreateAH", packages: "./uverbs"},
 	{name: "uverbs: RoCE needs a GRH", file: "uverbs/commands.go", old: "case r.u8(global) == 0:", new: "case false:", tests: "TestCreateAH", packages: "./uverbs"},
 	{name: "uverbs: fields from the future", file: "uverbs/abi.go", old: "if c != 0 {\n\t\t\treturn device.EOPNOTSUPP", new: "if c == 255 {\n\t\t\treturn device.EOPNOTSUPP", tests: "TestCommandLengths", packages: "./uverbs"},

@@ -1,0 +1,32 @@
+package main
+
+// receiverMutants are the rules of who receives, and of what may wait for whom.
+var receiverMutants = []mutant{
+	{name: "what is held leaves at the next look", file: receiverFile, old: "\tr.settle()\n\tif r.failed.Load() {", new: "\tif r.failed.Load() {", tests: "TestAckHeld|TestAckNotForgotten", packages: "./device"},
+	{name: "a queue pair says goodbye", file: "device/run.go", old: "if !q.dead && !q.sending && q.tx.Patient() {", new: "if false && q.tx.Patient() {", tests: "TestAckNotForgotten", packages: "./device"},
+	{name: "a device that is closed sends what it holds", file: "device/device.go", old: "\td.rx.close()\n", new: "", tests: "TestAckNotForgotten", packages: "./device"},
+	{name: "who sleeps at the link hears of what is held", file: receiverFile, old: "r.holds.Add(1)\n\tif r.sits.Load() {", new: "r.holds.Add(1)\n\tif false {", tests: "TestHeldWhileAnotherSleeps", packages: "./device"},
+	{name: "only plain acknowledgements are held", file: "device/receive.go", old: "rx.mayHold() && !q.sending && q.tx.Patient()", new: "rx.mayHold() && !q.sending", tests: "TestSmallRequestsGather|TestAckHeld|TestWaysToWait|TestAnswersAreNotHeld", packages: "./device"},
+	{name: "few requests do not wait for company", file: "device/run.go", old: "q.eng.Outstanding() >= deep+n", new: "q.eng.Outstanding() >= n", tests: "TestSmallRequestsGather", packages: "./device"},
+	{name: "a bunch of requests goes", file: "device/run.go", old: "n >= bunch ||", new: "n > 2*bunch ||", tests: "TestSmallRequestsGather", packages: "./device"},
+	{name: "acknowledgements go behind requests", file: "device/run.go", old: "\t\tq.out.AcksLast()\n", new: "", tests: "TestAckHeld", packages: "./device"},
+	{name: "an ACK does not pass other answers", file: "transport/tx.go", old: "\t\tif t.Token == 0 {\n\t\t\treturn\n\t\t}\n\t}\n\tfor range acks", new: "\t\t_ = t\n\t}\n\tfor range acks", tests: "TestAcksLast", packages: "./transport"},
+	{name: "the end of a context wakes who sleeps at the link", file: waitingFile, old: "r.stop = context.AfterFunc(ctx, r.link.Wake)", new: "r.stop = nil", tests: "TestSleeperIsWoken", packages: "./device"},
+	{name: "a completion wakes who sleeps at the link", file: waitingFile, old: "if r := s.at.Load(); r != nil {", new: "if r := s.at.Load(); false {", tests: "TestSleeperIsWoken", packages: "./device"},
+	{name: "programs ring again before the receiver sleeps", file: receiverFile, old: "if !r.bells.empty() {", new: "if false {", tests: "TestQuietRings", packages: "./device"},
+	{name: "the last look sees what was not rung for", file: "device/bells.go", old: "if q.dead || q.takesSends() != nil ||", new: "if loud || q.dead || q.takesSends() != nil ||", tests: "TestLastLook", packages: "./device"},
+	{name: "a key is remembered with its version", file: keys, old: "l.version != k.version.Load() || l.access&a != a", new: "l.access&a != a", tests: "TestLastKey|TestCase", packages: "./device"},
+	{name: "a key is remembered with its domain", file: keys, old: "l.key != key || l.pd != pd ||", new: "l.key != key ||", tests: "TestLastKey", packages: "./device"},
+	{name: "a key is remembered with its rights", file: keys, old: "l.version != k.version.Load() || l.access&a != a ||", new: "l.version != k.version.Load() ||", tests: "TestLastKey", packages: "./device"},
+	{name: "a key is remembered with its range", file: keys, old: "l.access&a != a || !within(va, n, l.base, l.size) {", new: "l.access&a != a {", tests: "TestLastKey", packages: "./device"},
+	{name: "the table's version counts", file: keys, old: "\tk.version.Add(1)\n", new: "", tests: "TestLastKey", packages: "./device"},
+	{name: "the socket is armed for who waits", file: "link/udp/await_linux.go", old: "Events: unix.EPOLLIN | unix.EPOLLONESHOT}\n\t_ =", new: "Events: unix.EPOLLONESHOT}\n\t_ =", tests: "TestAwait", packages: "./link/udp"},
+	{name: "one Wake wakes once", file: "link/udp/await_linux.go", old: "\t\t_ = l.file.SetReadDeadline(time.Time{})\n", new: "", tests: "TestAwait", packages: "./link/udp"},
+}
+
+const (
+	receiverFile = "device/receiver.go"
+	waitingFile  = "device/waiting.go"
+)
+
+func init() { mutants = append(mutants, receiverMutants...) }
