@@ -80,7 +80,8 @@ type Frame struct {
 // Packet is one received packet, raw.
 type Packet struct {
 	Frame   []byte     // whole, from Ethernet (Info.Ethernet) or from IP on; nil when Net and IB are given
-	Net, IB []byte     // rebuilt IP and UDP header and the UDP payload, from links that do not see the IP header
+	Net, IB []byte     // IP and UDP header and the UDP payload: from links that do not see the IP header, and that take bursts apart
+	Eth     []byte     // with those two: the Ethernet header, from links that see it
 	When    time.Time  // arrival
 	View    wire.View  // filled by Port.Parse
 	Fault   wire.Fault // why it is not taken; OK: nothing against it so far

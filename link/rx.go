@@ -51,7 +51,8 @@ func (p *Port) parse(v *portView, pk *Packet, idKnown bool) wire.Fault {
 	var f wire.Fault
 	switch {
 	case pk.Frame == nil:
-		f = wire.ParseSplit(pk.Net, pk.IB, idKnown, &pk.View)
+		f = wire.ParseSplit(pk.Net, pk.IB, idKnown || v.info.SeesIP, &pk.View)
+		pk.View.Eth = pk.Eth
 	case v.info.Ethernet:
 		f = wire.ParseEthernet(pk.Frame, &pk.View)
 	default:
@@ -229,7 +230,7 @@ func (b *Batch) capture(s Sink, pk *Packet) {
 	}
 	switch n := len(v.Eth) + len(v.Net) + len(v.IB); {
 	case pk.Frame == nil:
-		b.rec.Net, b.rec.Head = pk.Net, pk.IB
+		b.rec.Eth, b.rec.Net, b.rec.Head = pk.Eth, pk.Net, pk.IB
 	case len(v.IB) > 0:
 		b.rec.Eth, b.rec.Net, b.rec.Head = v.Eth, v.Net, v.IB
 		b.rec.Tail = pk.Frame[n:] // what a short Ethernet frame was filled up with

@@ -50,6 +50,7 @@ type Config struct {
 	HostAddrs []netip.Prefix   // put on the host's side of the interface; none: that is the user's business (a bridge)
 	MTU       int              // largest IP packet, MinMTU to MaxMTU; 0 means 1500. RDMA's 4096 needs 4200
 	MAC       net.HardwareAddr // the NIC's; nil means one made from the name, the same at each start on this machine
+	Plain     bool             // the host gets and gives each packet alone: no bursts
 	Clock     clock.Clock      // neighbour timers run by it; nil means clock.Real
 	Logger    *slog.Logger     // nil means silent
 }
@@ -63,6 +64,7 @@ type settings struct {
 	mtu         int
 	mac         hw // the NIC's
 	hostMAC     hw // the host's side
+	plain       bool
 	clock       clock.Clock
 	log         *slog.Logger
 	linkLocal   netip.Addr
@@ -71,7 +73,7 @@ type settings struct {
 
 // check turns a Config into settings; machine is what tells this machine from others.
 func (c *Config) check(machine []byte) (*settings, error) {
-	s := &settings{name: c.Name, mtu: c.MTU, clock: clock.Or(c.Clock), log: c.Logger}
+	s := &settings{name: c.Name, mtu: c.MTU, plain: c.Plain, clock: clock.Or(c.Clock), log: c.Logger}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}

@@ -28,6 +28,7 @@ const (
 type netdev struct {
 	h     *netlink.Handle
 	index int
+	vnet  bool // bursts are possible
 	watch watcher
 }
 
@@ -53,7 +54,7 @@ func (d *netdev) make(s *settings) (int, error) {
 	if err := d.clearName(s.name); err != nil {
 		return -1, err
 	}
-	fd, err := attach(s.name, unix.IFF_TUN_EXCL)
+	fd, err := d.attachNew(s)
 	if errors.Is(err, unix.EBUSY) { // since clearName looked
 		err = errorOf(os.ErrExist, "the name was taken a moment ago: choose another")
 	}
@@ -65,6 +66,32 @@ func (d *netdev) make(s *settings) (int, error) {
 		return -1, err
 	}
 	return fd, nil
+}
+
+// attachNew makes the interface, for bursts if they are wanted and the kernel has them.
+func (d *netdev) attachNew(s *settings) (int, error) {
+	if !s.plain {
+		fd, err := attach(s.name, unix.IFF_TUN_EXCL|unix.IFF_VNET_HDR)
+		if err != nil {
+			return -1, err
+		}
+		if err = offload(fd); err == nil {
+			d.vnet = true
+			return fd, nil
+		}
+		unix.Close(fd)
+		s.log.Info("the kernel refuses bursts on a TAP: each packet is read and written alone", "tap", s.name, "error", err)
+	}
+	return attach(s.name, unix.IFF_TUN_EXCL)
+}
+
+// offload has the kernel leave bursts of UDP as they are (since Linux 6.2), and with them, because it asks for that, all checksums.
+// TCP is not among what it is to leave whole: such frames would only have to be taken apart for raw packet queue pairs.
+func offload(fd int) error {
+	if err := unix.IoctlSetPointerInt(fd, unix.TUNSETVNETHDRSZ, vnetLen); err != nil {
+		return err
+	}
+	return unix.IoctlSetInt(fd, unix.TUNSETOFFLOAD, unix.TUN_F_CSUM|unix.TUN_F_USO4|unix.TUN_F_USO6)
 }
 
 // attach opens a descriptor and makes it the other end of the TAP. Opened

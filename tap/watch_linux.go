@@ -76,6 +76,9 @@ func (t *Tap) refresh() {
 		Name: "tap " + t.name, Netdev: t.name, MTU: MaxMTU, MAC: t.mac, Addrs: t.addrs,
 		SeesIP: true, Ethernet: true, MaxSegs: 1, IDRule: "written",
 	}
+	if t.vnet {
+		now.MaxSegs = maxSegs
+	}
 	if old != nil {
 		now = *old
 	}

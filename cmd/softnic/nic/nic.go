@@ -30,7 +30,7 @@ import (
 // Flags are what a user says of a NIC, as text.
 type Flags struct {
 	TAP          string   // name of the interface to make
-	Plain        bool     // with UDP: see udp.Options.Plain
+	Plain        bool     // no bursts: see udp.Options.Plain and tap.Config.Plain
 	UDP          string   // address of the host, with or without port; one of the two is needed
 	Addrs        []string // of the NIC on a TAP, with prefix length
 	HostAddrs    []string // of the host's side of a TAP
@@ -213,7 +213,7 @@ func (f *Flags) endpoint(n *NIC, log *slog.Logger) (link.Endpoint, error) {
 	if f.MTU < 0 {
 		return nil, usage("--mtu %d is not a length", f.MTU)
 	}
-	n.tap, err = tap.Open(tap.Config{Name: f.TAP, Addrs: addrs, HostAddrs: hosts, MTU: f.MTU, Logger: log})
+	n.tap, err = tap.Open(tap.Config{Name: f.TAP, Addrs: addrs, HostAddrs: hosts, MTU: f.MTU, Plain: f.Plain, Logger: log})
 	if err != nil {
 		return nil, err
 	}
