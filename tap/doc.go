@@ -32,6 +32,16 @@
 // While a raw packet queue pair asks for other frames, they are brought in as well (Divert), also copies of what the NIC
 // answers, and frames to other stations. What such a queue pair sends leaves as it is.
 //
+// # Bursts
+//
+// What the device sends to one party at once is one frame for the host (IFF_VNET_HDR, GSO_UDP_L4), and so is what a socket of the host, or
+// another TAP on a bridge, sends so; Recv takes it apart. Who takes a burst apart, the kernel too, counts its IPv4 IDs from that of the first packet, and
+// the ICRC of each was computed with that. In return for bursts the host leaves its checksums to the NIC: they are computed
+// where somebody looks at them, and a RoCE packet, which has an ICRC, is left without one of UDP. TCP is not taken in bursts. The kernel has bursts
+// for a TAP since Linux 6.2; with an older one, and with Config.Plain, each packet is a frame, and RoCE packets are sent
+// without UDP checksum, where those of bursts have one. Captures, filters and queueing disciplines of the host see bursts, not
+// packets. Their lengths come from the kernel, and from whoever else is on the bridge: no more is believed than is checked.
+//
 // # What it never does
 //
 // It reassembles no fragments, reports no membership in the groups that neighbour discovery uses (a

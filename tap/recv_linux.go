@@ -178,28 +178,26 @@ func (t *Tap) takeBurst(r *buffers, h vnet, frame []byte, v verdict, diverted bo
 	}
 }
 
-// takeNext takes the next packet of a burst. It stays where it is, behind headers of its own, but where somebody may want
-// the whole frame.
+// takeNext takes the next packet of a burst. A RoCE packet stays where it is, behind headers of its own, unless somebody diverts frames:
+// then it is copied, as other packets are, to be in one piece.
 func (t *Tap) takeNext(b *link.Batch, r *buffers, other *func([]byte) bool) {
 	s, i := &r.burst, len(b.Packets)
 	roce := s.verdict == deliver
 	head := r.heads[i][:len(s.head)]
 	payload := s.next(head, !roce)
-	p := link.Packet{When: r.when}
-	switch {
-	case roce && other == nil && s.regular():
-		p.Eth, p.Net, p.IB = head[:s.eth:s.eth], head[s.eth:], payload
-	default:
-		if r.whole == nil {
-			r.whole = make([]byte, len(r.heads)*stride)
-		}
-		frame := append(append(r.whole[i*stride:i*stride:(i+1)*stride], head...), payload...)
-		if p.Frame, p.Other = frame, !roce; p.Other && (other == nil || !(*other)(frame)) {
-			t.countFrame(s.verdict)
-			return
-		}
+	if roce && other == nil {
+		b.Packets = append(b.Packets, link.Packet{Eth: head[:s.eth:s.eth], Net: head[s.eth:], IB: payload, When: r.when})
+		return
 	}
-	b.Packets = append(b.Packets, p)
+	if r.whole == nil {
+		r.whole = make([]byte, len(r.heads)*stride)
+	}
+	frame := append(append(r.whole[i*stride:i*stride:(i+1)*stride], head...), payload...)
+	if !roce && (other == nil || !(*other)(frame)) {
+		t.countFrame(s.verdict)
+		return
+	}
+	b.Packets = append(b.Packets, link.Packet{Frame: frame, Other: !roce, When: r.when})
 }
 
 // countFrame counts a frame, or a packet of a burst, that is nobody's.

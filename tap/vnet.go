@@ -151,15 +151,6 @@ func (s *burst) open(h vnet, frame []byte) (ok, fits bool) {
 	return true, true
 }
 
-// regular reports whether its headers are those that a RoCE packet may have.
-func (s *burst) regular() bool {
-	n := ip6Len
-	if s.head[s.eth]>>4 == 4 {
-		n = ip4Len
-	}
-	return len(s.head) == s.eth+n+udpLen
-}
-
 // next takes the next packet: its headers go into b, which has room for them, and its payload is returned. Its IP ID is that of the burst and
 // one more for each packet before it: so whoever takes bursts apart counts, and so they were counted when their ICRCs were computed.
 // The UDP checksum is computed only if it is asked for, and else 0, which means none: RoCE packets have none, and have an ICRC.

@@ -181,7 +181,7 @@ func profiled(file string, f func() error) error {
 func (o *benchFlags) check(cmd *cobra.Command, flags *nic.Flags) error {
 	fs := cmd.Flags()
 	if o.host == "" {
-		for _, name := range []string{"tap", "udp", "addr", "host-addr", "mtu", "port", "capture", "packet-log", "impair"} {
+		for _, name := range []string{"tap", "udp", "addr", "host-addr", "mtu", "plain", "port", "capture", "packet-log", "impair"} {
 			if fs.Changed(name) {
 				return usageError("--%s goes with HOST: without it both NICs are here, on what --link says", name)
 			}

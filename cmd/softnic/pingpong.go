@@ -33,9 +33,8 @@ func newGame(name string, service device.QPType, size int) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   name + " {--tap NAME | --udp ADDR[:PORT]} [flags] [HOST]",
 		Short: "ping-pong over " + service.String() + ", as " + stock,
-		Long: `Sends a message to and fro, with ` + stock + ` or another softnic as the peer, and compares every byte. Without
-HOST it is the server and waits; with HOST it is the client. HOST is where the server listens on TCP, on the host's own network;
-the RDMA traffic goes through a NIC that this command opens for itself, with the flags of softnic run.
+		Long: `Sends a message to and fro, with ` + stock + ` or another softnic as the peer, and compares every byte. Without HOST it is the server and waits. HOST
+is where the server listens on TCP, on the host's own network; RDMA goes through a NIC that this command opens, with the flags of softnic run.
 
 What is sent (--pattern), and expected:
   constant   0x7b in every byte, as ` + stock + ` sends it and returns it

@@ -100,6 +100,7 @@ func nicFlags(cmd *cobra.Command) *nic.Flags {
 	fs.StringArrayVar(&f.Addrs, "addr", nil, "address `CIDR` of the NIC on the TAP (repeatable)")
 	fs.StringArrayVar(&f.HostAddrs, "host-addr", nil, "address `CIDR` of the host's side of the TAP (repeatable)")
 	fs.IntVar(&f.MTU, "mtu", 0, "largest IP packet of the link in `BYTES`; RDMA's 4096 needs 4200 (default 1500 on a TAP, else that of the host's interface)")
+	fs.BoolVar(&f.Plain, "plain", false, "give the host each packet alone, so that it loses, reorders and captures single packets; slower")
 	fs.StringVar(&f.Profile, "profile", "", "behave where adapters differ as `NAME` does: "+strings.Join(device.ProfileNames(), ", ")+" (default ibta, the specification)")
 	fs.StringVar(&f.CNP, "cnp", "", "congestion notifications: `PACE` is off, or port:TIME, dest:TIME or pair:TIME, at most one in a time per port, destination or address pair (default as the profile says)")
 	fs.StringArrayVar(&f.Quirks, "quirk", nil, "go along with the peer's fault `NAME` (repeatable): rxe-flush-icrc is the ICRC that kernel rxe computes wrongly for FLUSH; FLUSH then works with rxe, and not to other peers")

@@ -36,7 +36,6 @@ the user's own under the temporary directory.`,
 	o := runOptions{nic: nicFlags(cmd)}
 	fs := cmd.Flags()
 	fs.StringArrayVar(&o.nic.PKeys, "pkey", nil, "entry `P_KEY` of the partition table, as 0x8001, in place of the one entry 0xffff (repeatable); 0x8000 is full membership")
-	fs.BoolVar(&o.nic.Plain, "plain", false, "give the host each packet alone, so that it loses, reorders and captures single packets; slower")
 	fs.IntVar(&o.nic.CaptureSize, "capture-size", 0, "begin another file, FILE_00002 and so on, after so many million `BYTES`")
 	fs.IntVar(&o.nic.CaptureFiles, "capture-files", 0, "with --capture-size: keep the last `N` files")
 	config := fs.String("config", "", "take flags that are not given here from the TOML `FILE`, by their names, as impair = [\"rx drop=1%\"]")

@@ -221,7 +221,7 @@ func newVlanOps(t *testing.T) *opsLab {
 	t.Helper()
 	l := bareOps(t, link.PortOptions{})
 	newVeth(t, 1500, vethEnd{Name: "va", MAC: "02:00:00:00:05:01"}, vethEnd{Name: "vb", MAC: "02:00:00:00:05:02"})
-	ep, err := tap.Open(tap.Config{Name: "sn0", MTU: 1500, Addrs: []netip.Prefix{netip.MustParsePrefix("10.8.0.2/24")}})
+	ep, err := tap.Open(tap.Config{Name: "sn0", MTU: 1500, Addrs: []netip.Prefix{netip.MustParsePrefix("10.8.0.2/24")}, Plain: true})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/softnic/softnic/device"
+	"github.com/softnic/softnic/link"
 	"github.com/softnic/softnic/link/udp"
 )
 
@@ -41,7 +42,38 @@ func TestTapData(t *testing.T) {
 	}
 }
 
-// TestTapDatagrams does the same for UD, up to the MTU.
+// TestTapBursts is TestTapData with bursts, which tcpdump would show as one packet each: the kernel's device takes every packet of them,
+// and softnic what it answers.
+func TestTapBursts(t *testing.T) {
+	needGuest(t)
+	for _, c := range []struct {
+		netMTU, mtu int
+		near, far   string
+		sizes       []int
+	}{
+		{1500, 1024, "10.8.0.2", "10.8.0.1", []int{1024, 1025, 4096, 65536, 1 << 17}},
+		{4200, 4096, "10.8.0.2", "10.8.0.1", []int{4097, 65536, 65537}},
+		{1500, 256, "fd00:8::2", "fd00:8::1", []int{257, 65536}},
+		{4200, 4096, "fd00:8::2", "fd00:8::1", []int{4097, 1 << 17}},
+	} {
+		near, far := netip.MustParseAddr(c.near), netip.MustParseAddr(c.far)
+		t.Run(fmt.Sprintf("mtu%d-%d-%s", c.netMTU, c.mtu, map[bool]string{true: "ipv4", false: "ipv6"}[near.Is4()]), func(t *testing.T) {
+			n, dev := openTapConfig(t, tapConfig(c.netMTU), "bursts.pcap", link.PortOptions{})
+			if i := n.dev.Port().Info(); i.MaxSegs < 2 {
+				t.Fatalf("%d packets a burst", i.MaxSegs)
+			}
+			v := startVerbs(t, options{}, dev.Name)
+			before := dev.Counters(t)
+			p := connectRC(t, n, dev, v, near, far, c.mtu, 1<<20, device.ConnectOptions{Timeout: 17})
+			for i, size := range c.sizes {
+				p.exchange(t, size, uint64(100*i))
+			}
+			quiet(t, n, dev.Counters(t).Since(before))
+		})
+	}
+}
+
+// TestTapDatagrams does the same as TestTapData for UD, up to the MTU.
 func TestTapDatagrams(t *testing.T) {
 	needGuest(t)
 	n, dev := openTap(t, 1500, "datagrams.pcap")

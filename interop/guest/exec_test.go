@@ -37,6 +37,9 @@ func execTap(t testing.TB, mtu int, name string, flags ...string) *execLab {
 		far:  map[bool]netip.Addr{false: mustAddr(v4[0]), true: mustAddr(v6[0])},
 		tcp:  map[bool]string{true: "127.0.0.1", false: "127.0.0.1"},
 	}
+	if name != "" {
+		flags = append(flags, "--plain") // tcpdump has to see packets
+	}
 	l.run(t, options{}, name, append([]string{"--tap", "sn0", "--mtu", strconv.Itoa(mtu), "--addr", v4[1] + "/24", "--addr", v6[1] + "/64",
 		"--host-addr", v4[0] + "/24", "--host-addr", v6[0] + "/64"}, flags...)...)
 	l.dev = addRxe(t, "rxe0", "sn0")

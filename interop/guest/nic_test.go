@@ -77,11 +77,23 @@ func openTap(t testing.TB, mtu int, name string, sinks ...link.Sink) (*nic, rxe)
 // openTapWith is openTap with options for the port.
 func openTapWith(t testing.TB, mtu int, name string, o link.PortOptions, sinks ...link.Sink) (*nic, rxe) {
 	t.Helper()
-	ep, err := tap.Open(tap.Config{
+	c := tapConfig(mtu)
+	c.Plain = true // tcpdump has to see packets, and not bursts
+	return openTapConfig(t, c, name, o, sinks...)
+}
+
+// tapConfig is the TAP of openTap.
+func tapConfig(mtu int) tap.Config {
+	return tap.Config{
 		Name: "sn0", MTU: mtu,
 		Addrs:     []netip.Prefix{netip.MustParsePrefix("10.8.0.2/24"), netip.MustParsePrefix("fd00:8::2/64")},
 		HostAddrs: []netip.Prefix{netip.MustParsePrefix("10.8.0.1/24"), netip.MustParsePrefix("fd00:8::1/64")},
-	})
+	}
+}
+
+func openTapConfig(t testing.TB, c tap.Config, name string, o link.PortOptions, sinks ...link.Sink) (*nic, rxe) {
+	t.Helper()
+	ep, err := tap.Open(c)
 	if err != nil {
 		t.Fatal(err)
 	}

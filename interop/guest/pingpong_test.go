@@ -63,7 +63,7 @@ func TestTapPingpong(t *testing.T) {
 	needGuest(t)
 	for _, g := range tapGames() {
 		t.Run(g.String(), func(t *testing.T) {
-			play(t, g, options{}, "sn0", "sn0", "--tap", "sn0", "--mtu", strconv.Itoa(g.netMTU),
+			play(t, g, options{}, "sn0", "sn0", "--tap", "sn0", "--plain", "--mtu", strconv.Itoa(g.netMTU),
 				"--addr", "10.8.0.2/24", "--addr", "fd00:8::2/64", "--host-addr", "10.8.0.1/24", "--host-addr", "fd00:8::1/64")
 		})
 	}

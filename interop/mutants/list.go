@@ -25,6 +25,7 @@ const (
 	srq       = "device/srq.go"
 	queuePair = "device/qp.go"
 	cnp       = "device/cnp.go"
+	vnetFile  = "tap/vnet.go"
 )
 
 // mutants are the rules that are held to be tested, by where they stand.
@@ -825,4 +826,29 @@ var mutants = []mutant{
 	{name: "uverbs: a handle is free once", file: "uverbs/objects.go", old: "\tt.free = append(t.free, h)\n", new: "\tt.free = append(t.free, h, h)\n", tests: "TestWalk$", packages: "./uverbs"},
 	{name: "uverbs: a command is answered once", file: "uverbs/conn.go", old: "\t\treturn c.reply(seq, device.ErrnoOf(err), hint(body, err), nil, nil)\n", new: "\t\t_ = c.reply(seq, device.ErrnoOf(err), hint(body, err), nil, nil)\n\t\treturn c.reply(seq, device.ErrnoOf(err), hint(body, err), nil, nil)\n", tests: "TestWalk$", packages: "./uverbs"},
 	{name: "uverbs: the length of a command", file: "uverbs/abi.go", old: "if len(r.body) < r.req || out*4 < r.resp {", new: "if len(r.body) == 0 || out*4 < r.resp {", tests: "TestWalk$|TestCommandLengths", packages: "./uverbs"},
+
+	// Bursts on a TAP.
+	{name: "TAP: the IDs of a burst count on", file: vnetFile, old: "be.Uint16(ip[4:])+s.taken", new: "be.Uint16(ip[4:])", tests: "TestBurstIsItsPackets", packages: "./tap"},
+	{name: "TAP: a packet of a burst has its own length", file: vnetFile, old: "be.PutUint16(ip[2:], uint16(len(ip)+udpLen+n))\n\t\tbe.PutUint16(ip[4:],", new: "be.PutUint16(ip[4:],", tests: "TestBurstIsItsPackets", packages: "./tap"},
+	{name: "TAP: the sum of a burst's length is replaced", file: vnetFile, old: "uint64(^was)+uint64(udpLen+n)", new: "0*uint64(was)", tests: "TestBurstIsItsPackets", packages: "./tap"},
+	{name: "TAP: a burst begins with the sum of its pseudo-header", file: vnetFile, old: "^fold(sum(addrs, uint64(n)+protoUDP))", new: "^fold(sum(addrs, protoUDP))", tests: "TestBurstIsItsPackets|TestBridgeBursts", packages: "./tap"},
+	{name: "TAP: a checksum of 0 is none", file: vnetFile, old: "\tif s == 0 {\n", new: "\tif false {\n", tests: "TestComplete", packages: "./tap"},
+	{name: "TAP: a checksum behind the end", file: vnetFile, old: "if at+2 > len(frame) {", new: "if at+1 > len(frame) {", tests: "TestComplete", packages: "./tap"},
+	{name: "TAP: a fragment is no burst", file: vnetFile, old: "be.Uint16(ip[6:])&0x3fff != 0 || ", new: "", tests: "TestBurstRefused", packages: "./tap"},
+	{name: "TAP: a burst's IPv4 checksum", file: vnetFile, old: " || fold(sum(ip[:udp], 0)) != 0 {", new: " {", tests: "TestBurstRefused", packages: "./tap"},
+	{name: "TAP: a burst is no longer than its frame", file: vnetFile, old: "if n <= 0 || end > len(ip) ||", new: "if n <= 0 || end > cap(ip) ||", tests: "TestBurstRefused", packages: "./tap"},
+	{name: "TAP: UDP and IP agree about a burst's length", file: vnetFile, old: "int(be.Uint16(ip[udp+4:])) != udpLen+n ||", new: "", tests: "TestBurstRefused", packages: "./tap"},
+	{name: "TAP: packets without a byte", file: vnetFile, old: " || h.size() == 0 {", new: " {", tests: "TestBurstRefused", packages: "./tap"},
+	{name: "TAP: a burst of another kind", file: vnetFile, old: "h.gso() != gsoUDP || ", new: "", tests: "TestBurstRefused", packages: "./tap"},
+	{name: "TAP: packets of a burst fit the link", file: vnetFile, old: "min(h.size(), n) > MaxMTU {", new: "min(h.size(), n) > MaxMTU+1 {", tests: "TestBurstFits", packages: "./tap"},
+	{name: "TAP: a burst is one frame", file: "tap/send_linux.go", old: "for t.vnet && i+n <", new: "for false && i+n <", tests: "TestBurstInPieces", packages: "./tap"},
+	{name: "TAP: bursts are asked for", file: "tap/netdev_linux.go", old: "unix.TUN_F_CSUM|unix.TUN_F_USO4|unix.TUN_F_USO6", new: "unix.TUN_F_CSUM", tests: "TestBurstInPieces", packages: "./tap"},
+	{name: "TAP: no bursts if they are not wanted", file: "tap/netdev_linux.go", old: "if !s.plain {", new: "if true {", tests: "TestPlain", packages: "./tap"},
+	{name: "TAP: what the host left to us is computed", file: "tap/recv_linux.go", old: "&& !h.complete(frame):", new: "&& false:", tests: "TestDivertBursts", packages: "./tap"},
+	{name: "TAP: a RoCE packet has no unfinished checksum", file: "tap/recv_linux.go", old: "\t\tf.clearSum(frame)\n", new: "", tests: "TestDivertBursts|TestHostBursts", packages: "./tap"},
+	{name: "TAP: who diverts frames gets them whole", file: "tap/recv_linux.go", old: "if roce && other == nil {", new: "if roce {", tests: "TestDivertBursts", packages: "./tap"},
+	{name: "TAP: diverted packets of a burst have a checksum", file: "tap/recv_linux.go", old: "s.next(head, !roce)", new: "s.next(head, false)", tests: "TestDivertBursts", packages: "./tap"},
+	{name: "an ID that has been seen is not solved for", file: "link/rx.go", old: "idKnown || v.info.SeesIP", new: "idKnown", tests: "TestPiecesWithEthernet", packages: "./link"},
+	{name: "a packet in pieces has its Ethernet header", file: "link/rx.go", old: "\t\tpk.View.Eth = pk.Eth\n", new: "", tests: "TestPiecesWithEthernet", packages: "./link"},
+	{name: "a packet in pieces is captured with its Ethernet header", file: "link/rx.go", old: "b.rec.Eth, b.rec.Net, b.rec.Head = pk.Eth, pk.Net, pk.IB", new: "b.rec.Net, b.rec.Head = pk.Net, pk.IB", tests: "TestPiecesWithEthernet", packages: "./link"},
 }
