@@ -422,6 +422,70 @@ func TestBurstsNoAllocation(t *testing.T) {
 	})
 }
 
+// What becomes of one frame.
+func TestTake(t *testing.T) {
+	none := header(0, gsoNone, 0, 0, 0, 0)
+	whole := unhex(t, ping4)[:49] // without padding
+	copy(whole, []byte{2, 0, 0, 0, 0, 1})
+	ping := bytes.Clone(whole)
+	be.PutUint16(ping[36:], 0) // as the host leaves it, which sums up no pseudo-header for ICMP
+	burst := inOne(packets(ethPlain, "10.8.0.1", "10.8.0.2", 3, 8, 4, false), ethLen, ip4Len)
+	of := header(needsSum, gsoUDP, 42, 24, 34, 6)
+	other := inOne(packets(ethPlain, "10.8.0.1", "10.8.0.9", 3, 8, 4, false), ethLen, ip4Len)
+	foreigner := append([]byte{2, 0, 0, 0, 0, 7}, burst[6:]...)
+	long := append(bytes.Clone(burst[:42]), make([]byte, MaxMTU)...)
+	be.PutUint16(long[16:], uint16(len(long)-14))
+	be.PutUint16(long[38:], uint16(len(long)-34))
+	sumIP4(long[14:34])
+	for name, c := range map[string]struct {
+		h        vnet
+		frame    []byte
+		diverted bool
+		counter  string
+		packets  int
+	}{
+		"less than a header":            {none[:9], nil, true, "tap_rx_malformed", 0},
+		"a header":                      {none, nil, true, "tap_rx_malformed", 0},
+		"an echo request":               {none, whole, false, "tap_echo_replies", 0},
+		"an unfinished echo request":    {header(needsSum, gsoNone, 0, 0, 34, 2), ping, false, "tap_echo_replies", 0},
+		"its checksum is elsewhere":     {header(needsSum, gsoNone, 0, 0, 34, 999), ping, false, "tap_rx_malformed", 0},
+		"a long packet":                 {none, append(bytes.Clone(ping), make([]byte, MaxMTU)...), true, "tap_rx_oversize", 0},
+		"a burst":                       {of, burst, false, "", 3},
+		"a burst, diverted":             {of, burst, true, "", 3},
+		"a burst to somebody":           {of, other, false, "tap_rx_ignored", 0},
+		"a burst to somebody, diverted": {of, other, true, "", 3},
+		"another station's":             {of, foreigner, false, "tap_rx_foreign", 0},
+		"another station's, diverted":   {of, foreigner, true, "", 3},
+		"no burst":                      {of, burst[:50], false, "tap_rx_malformed", 0},
+		"TCP in pieces, diverted":       {header(needsSum, 1, 54, 1000, 34, 16), burst, true, "tap_rx_malformed", 0},
+		"a burst of packets too long":   {header(needsSum, gsoUDP, 42, 65535, 34, 6), long, false, "tap_rx_oversize", 0},
+		"a burst of echo requests":      {of, whole, false, "tap_rx_malformed", 0},
+	} {
+		tap := newTaker(c.diverted)
+		r, b := newBuffers(4, true), link.NewBatch(4)
+		r.reads[0], r.n = append(bytes.Clone(c.h), c.frame...), 1
+		tap.sort(b, r)
+		if len(b.Packets) != c.packets {
+			t.Errorf("%s: %d packets, want %d", name, len(b.Packets), c.packets)
+		}
+		for _, v := range tap.Counters() {
+			if want := uint64(map[bool]int{true: 1}[v.Name == c.counter]); v.Value != want {
+				t.Errorf("%s: %s is %d", name, v.Name, v.Value)
+			}
+		}
+	}
+}
+
+// newTaker returns a Tap without an interface, which takes what it is told to have read.
+func newTaker(diverted bool) *Tap {
+	n := newNode(hw{2, 0, 0, 0, 0, 1}, prefixes("10.8.0.2/24", "fd00:8::2/64"), slog.New(slog.DiscardHandler), func([]byte) {})
+	tap := &Tap{vnet: true, node: n}
+	if diverted {
+		tap.Divert(func(f []byte) bool { return true })
+	}
+	return tap
+}
+
 // Whatever stands before a frame and in it: nothing breaks, and no more comes out than may be in it.
 func FuzzTake(f *testing.F) {
 	l := packets(ethPlain, "10.8.0.1", "10.8.0.2", 3, 8, 4, false)
@@ -432,11 +496,7 @@ func FuzzTake(f *testing.F) {
 		f.Add([]byte(header(0, gsoNone, 0, 0, 0, 0)), unhex(f, arpAsk), other)
 	}
 	f.Fuzz(func(t *testing.T, h, frame []byte, diverted bool) {
-		mac := hw{2, 0, 0, 0, 0, 1}
-		tap := &Tap{vnet: true, node: newNode(mac, prefixes("10.8.0.2/24", "fd00:8::2/64"), slog.New(slog.DiscardHandler), func([]byte) {})}
-		if diverted {
-			tap.Divert(func(f []byte) bool { return f[0]&4 == 0 })
-		}
+		tap := newTaker(diverted)
 		b := link.NewBatch(4)
 		r := newBuffers(4, true)
 		r.reads[0] = append(bytes.Clone(h), frame...)

@@ -164,6 +164,9 @@ func (t *Tap) take(b *link.Batch, r *buffers, frame []byte, other *func([]byte) 
 
 // takeBurst begins to take a burst apart, if anybody wants its packets.
 func (t *Tap) takeBurst(r *buffers, h vnet, frame []byte, v verdict, diverted bool) {
+	if v == control { // nothing that is answered comes in bursts
+		v = malformed
+	}
 	if v != deliver && !diverted {
 		t.countFrame(v)
 		return
