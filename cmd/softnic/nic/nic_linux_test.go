@@ -19,7 +19,7 @@ func TestPlainTAP(t *testing.T) {
 		t.Skipf("needs root (a network namespace): %v", err)
 	}
 	for _, plain := range []bool{false, true} {
-		f := Flags{TAP: "sn0", Addrs: []string{"10.8.0.2/24"}, Plain: plain}
+		f := Flags{TAP: "snplain0", Addrs: []string{"10.8.0.2/24"}, Plain: plain}
 		n, err := f.Open(io.Discard)
 		if err != nil {
 			t.Fatal(err)
