@@ -3,8 +3,10 @@ package udp
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"slices"
 	"strings"
 	"syscall"
@@ -391,7 +393,8 @@ func counter(e *Endpoint, name string) uint64 {
 // TestAwait: somebody waits for the socket while another receives. He is woken by what arrives, also before he waits, by
 // Wake, also before, and by Close; and not by what has been received.
 func TestAwait(t *testing.T) {
-	b := open(t, addrB)
+	own := fmt.Sprintf("127.78.%d.%d", os.Getpid()>>8&0xFF, os.Getpid()&0xFF) // two of this test may run at a time
+	b := open(t, own)
 	a := plain(t, addrA+":0")
 	await := func() chan error {
 		c := make(chan error, 1)
@@ -427,7 +430,7 @@ func TestAwait(t *testing.T) {
 	}
 	send := func() {
 		t.Helper()
-		if _, err := a.WriteToUDPAddrPort(make([]byte, 64), netip.MustParseAddrPort(addrB+":4791")); err != nil {
+		if _, err := a.WriteToUDPAddrPort(make([]byte, 64), netip.MustParseAddrPort(own+":4791")); err != nil {
 			t.Fatal(err)
 		}
 	}
