@@ -3,6 +3,7 @@ package trace
 import (
 	"bytes"
 	"encoding/binary"
+	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -293,6 +294,31 @@ func TestExchange(t *testing.T) {
 			t.Errorf("%v", p)
 		}
 	})
+}
+
+// TestExchangeAgain: what the two ends of a pingpong tell each other, twice over, is one connection, and another after it another.
+func TestExchangeAgain(t *testing.T) {
+	a, b := netip.MustParseAddrPort("10.0.0.1:40000"), netip.MustParseAddrPort("10.0.0.2:18515")
+	say := func(from, to netip.AddrPort, qpn, psn int) *Segment {
+		ip := from.Addr().As4()
+		return &Segment{From: from, To: to, Payload: fmt.Appendf(nil, "0000:%06x:%06x:00000000000000000000ffff%02x%02x%02x%02x\x00", qpn, psn, ip[0], ip[1], ip[2], ip[3])}
+	}
+	var x Exchanges
+	var pairs []Pair
+	add := func(s *Segment) { x.Add(s, func(p Pair) { pairs = append(pairs, p) }) }
+	for range 2 {
+		add(say(a, b, 0x11, 0x123456))
+		add(say(b, a, 0x22, 0x654321))
+	}
+	add(say(a, b, 0x12, 1))
+	add(say(b, a, 0x23, 2))
+	want := []Pair{
+		{Told{a.Addr(), 0x11, 0x123456}, Told{b.Addr(), 0x22, 0x654321}},
+		{Told{a.Addr(), 0x12, 1}, Told{b.Addr(), 0x23, 2}},
+	}
+	if !slices.Equal(pairs, want) {
+		t.Errorf("%v, want %v", pairs, want)
+	}
 }
 
 // FuzzDecode decodes anything: what it finds lies inside the frame.
