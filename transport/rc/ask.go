@@ -46,22 +46,22 @@ func (r *responder) answerTo(res *resource, id uint32, psn bth.PSN) reply {
 // atomic executes an atomic operation; it returns what was there. A misaligned address is
 // looked at after the key (rxe-lab.md 4).
 func (r *responder) atomic(now transport.Time, psn bth.PSN, v *wire.View) (uint64, wire.Fault) {
-	var a transport.Atomic
+	a := &r.m.atomic // a local one would be allocated
 	var va uint64
 	var rkey uint32
 	if h := bth.MaskedETH(v.Header(bth.HMaskedETH)); h != nil {
 		va, rkey = h.VA(), h.RKey()
-		a = transport.Atomic{Op: transport.OpMaskedCompareSwap, CompareAdd: h.Compare(), Swap: h.Swap(), CompareAddMask: h.CompareMask(), SwapMask: h.SwapMask()}
+		*a = transport.Atomic{Op: transport.OpMaskedCompareSwap, CompareAdd: h.Compare(), Swap: h.Swap(), CompareAddMask: h.CompareMask(), SwapMask: h.SwapMask()}
 	} else {
 		h := bth.AtomicETH(v.Header(bth.HAtomicETH))
 		va, rkey = h.VA(), h.RKey()
 		switch o := v.BTH().Opcode(); {
 		case o == bth.MaskedFetchAdd:
-			a = transport.Atomic{Op: transport.OpMaskedFetchAdd, CompareAdd: h.SwapAdd(), CompareAddMask: h.Compare()}
+			*a = transport.Atomic{Op: transport.OpMaskedFetchAdd, CompareAdd: h.SwapAdd(), CompareAddMask: h.Compare()}
 		case o.Operation() == bth.FetchAdd:
-			a = transport.Atomic{Op: transport.OpFetchAdd, CompareAdd: h.SwapAdd()}
+			*a = transport.Atomic{Op: transport.OpFetchAdd, CompareAdd: h.SwapAdd()}
 		default:
-			a = transport.Atomic{Op: transport.OpCompareSwap, CompareAdd: h.Compare(), Swap: h.SwapAdd()}
+			*a = transport.Atomic{Op: transport.OpCompareSwap, CompareAdd: h.Compare(), Swap: h.SwapAdd()}
 		}
 	}
 	if len(v.Payload) != 0 || v.BTH().Pad() != 0 {
@@ -75,7 +75,7 @@ func (r *responder) atomic(now transport.Time, psn bth.PSN, v *wire.View) (uint6
 	if va&7 != 0 {
 		return 0, r.badRequest(now, psn)
 	}
-	old, err := mem.Atomic64(va, &a)
+	old, err := mem.Atomic64(va, a)
 	if err == transport.ErrGone {
 		return 0, wire.LocalMemory
 	}

@@ -34,6 +34,8 @@ type Machine struct {
 	scr  transport.Scratch
 	word [8]byte      // the result of an atomic on its way
 	wc   transport.WC // the completion being published; a local one would be allocated
+
+	atomic transport.Atomic // the one being executed; likewise
 }
 
 var _ transport.Engine = (*Machine)(nil)
