@@ -56,6 +56,7 @@ type Device struct {
 	up       atomic.Bool  // the port is active, as contexts were told; changed with mu held
 	limits   limits       // has its lock
 	batches  []*link.Batch
+	share    transport.Share
 	rx       *receiver // of what the link brings; nil where only a goroutine can receive
 	wg       sync.WaitGroup
 
@@ -133,6 +134,7 @@ func Open(ep link.Endpoint, o Options) (*Device, error) {
 		return nil, &OpError{"open_device", info.Name, err}
 	}
 	d.port = port
+	d.share.Bytes = info.InFlight
 	d.gids.Store((*gidTable)(nil).next(info))
 	d.up.Store(info.Up)
 	d.downs = info.Downs

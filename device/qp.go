@@ -194,7 +194,7 @@ func createQP(c *Context, pd *PD, in QPInit) (*QP, error) {
 	q.attr.PKey = c.dev.pkeys[0]
 	switch in.Type {
 	case RC, XRCIni, XRCTgt:
-		cfg := rc.Config{Service: bth.RC, Attr: &q.attr, Host: (*host)(q), Tx: &q.tx, SQ: sends, Recv: &q.recv, Counters: q.counters}
+		cfg := rc.Config{Service: bth.RC, Attr: &q.attr, Host: (*host)(q), Tx: &q.tx, SQ: sends, Recv: &q.recv, Counters: q.counters, Share: &c.dev.share}
 		if in.Type != RC {
 			cfg.Service = bth.XRC
 		}

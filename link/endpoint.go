@@ -50,6 +50,7 @@ type Info struct {
 	Ethernet bool             // frames carry an Ethernet header
 	SrcPort  uint16           // UDP source port of every packet; 0 where each Path sets its own
 	MaxSegs  int              // packets of one burst that share one system call and count IP IDs from 0; at least 1
+	InFlight int              // bytes that may be under way to an endpoint such as this without being lost in its buffers; 0: not known
 	IDRule   string           // how the IP ID of sent packets is known: "written", "verified", "unverified", "broken"
 }
 

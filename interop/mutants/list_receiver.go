@@ -22,6 +22,13 @@ var receiverMutants = []mutant{
 	{name: "the table's version counts", file: keys, old: "\tk.version.Add(1)\n", new: "", tests: "TestLastKey", packages: "./device"},
 	{name: "the socket is armed for who waits", file: "link/udp/await_linux.go", old: "Events: unix.EPOLLIN | unix.EPOLLONESHOT}\n\t_ =", new: "Events: unix.EPOLLONESHOT}\n\t_ =", tests: "TestAwait", packages: "./link/udp"},
 	{name: "one Wake wakes once", file: "link/udp/await_linux.go", old: "\t\t_ = l.file.SetReadDeadline(time.Time{})\n", new: "", tests: "TestAwait", packages: "./link/udp"},
+
+	// What is under way together.
+	{name: "share: queue pairs share the link", file: requester, old: "return min(r.window, max(minWindow, b/r.m.Attr.PathMTU))", new: "return r.window", tests: "TestShare", packages: "./transport/rc"},
+	{name: "share: never less than the least window", file: requester, old: "max(minWindow, b/r.m.Attr.PathMTU)", new: "max(1, b/r.m.Attr.PathMTU)", tests: "TestShare", packages: "./transport/rc"},
+	{name: "share: who is flushed leaves his part", file: requester, old: "r.ackAt, r.rnrUntil, r.reading = 0, 0, 0\n\tr.account()\n", new: "r.ackAt, r.rnrUntil, r.reading = 0, 0, 0\n", tests: "TestShare", packages: "./transport/rc"},
+	{name: "share: who is reset leaves his part", file: requester, old: "\tr.una = r.max\n\tr.account()\n", new: "", tests: "TestShare", packages: "./transport/rc"},
+	{name: "share: who is answered leaves his part", file: requester, old: "busy := r.una != r.max &&", new: "busy := r.max != 0 &&", tests: "TestShare", packages: "./transport/rc"},
 }
 
 const (

@@ -147,7 +147,7 @@ func Open(addr netip.AddrPort, o Options) (*Endpoint, error) {
 	}
 	e.addr = netip.AddrPortFrom(a, e.port()) // asked for port 0 in tests
 	e.info = link.Info{
-		Name: "udp " + e.addr.String(), MAC: link.MakeMAC(a), SrcPort: e.addr.Port(), MaxSegs: e.segments(o.Plain),
+		Name: "udp " + e.addr.String(), MAC: link.MakeMAC(a), SrcPort: e.addr.Port(), MaxSegs: e.segments(o.Plain), InFlight: e.inFlight(),
 	}
 	e.look(&e.info)
 	e.name = e.info.Netdev

@@ -7,7 +7,7 @@ import (
 	"github.com/softnic/softnic/wire/bth"
 )
 
-// Config is what a machine is made of. All fields are needed but Window.
+// Config is what a machine is made of. All fields are needed but Window and Share.
 type Config struct {
 	Attr     *transport.Attr        // what the device knows of the queue pair
 	Host     transport.Host         // the device
@@ -24,6 +24,8 @@ type Config struct {
 	// Window is the largest number of unanswered PSNs, those that READs
 	// reserve included; 0 means as many as hold 1 MiB of payload, at least 128.
 	Window int
+	// Share is what the queue pairs of a device may have under way together; nil: no bound.
+	Share *transport.Share
 }
 
 // Machine is a reliable connection queue pair.

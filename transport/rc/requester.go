@@ -66,9 +66,10 @@ type requester struct {
 	next bth.PSN // PSN of the next packet
 	max  bth.PSN // one past the highest PSN ever sent
 
-	window  int // packets, current
-	sinceAR int // packets since one asked for an acknowledgement
-	reading int // READs and atomics that hold a slot of the initiator depth
+	window  int  // packets, current
+	busy    bool // others were told that something is under way
+	sinceAR int  // packets since one asked for an acknowledgement
+	reading int  // READs and atomics that hold a slot of the initiator depth
 
 	srqn     uint32  // XRC: target of the request being sent
 	ssn      uint32  // message sequence number of the next request, from 1
@@ -146,8 +147,29 @@ func (r *requester) grow() {
 	r.ring = ring
 }
 
+// bound returns how many PSNs may be unanswered now: the window, or less where other queue pairs want the link too.
+func (r *requester) bound() int {
+	if b := r.m.Share.Each(); b > 0 {
+		return min(r.window, max(minWindow, b/r.m.Attr.PathMTU))
+	}
+	return r.window
+}
+
+// account tells the others whether this queue pair has something under way.
+func (r *requester) account() {
+	if busy := r.una != r.max && r.m.Attr.State.Sends(); busy != r.busy {
+		r.busy = busy
+		r.m.Share.Busy(busy)
+	}
+}
+
 // send emits packets until the queue is empty or something holds it back.
 func (r *requester) send(now transport.Time) {
+	r.emit(now)
+	r.account()
+}
+
+func (r *requester) emit(now transport.Time) {
 	a := r.m.Attr
 	for a.State.Sends() && r.rnrUntil == 0 && r.m.Tx.Len() < txHigh && !r.stopped(now) {
 		if r.cur == r.n && !r.fetch() {
@@ -245,8 +267,8 @@ func (r *requester) local(w *wqe) bool {
 // sendPacket emits the next packet of w; false when it must wait.
 func (r *requester) sendPacket(now transport.Time, w *wqe) bool {
 	a := r.m.Attr
-	flight := r.next.Sub(r.una)
-	if flight >= r.window || flight >= maxOutstanding {
+	flight, bound := r.next.Sub(r.una), r.bound()
+	if flight >= bound || flight >= maxOutstanding {
 		return false // responses that were asked for fill the window too
 	}
 	if w.isRead() {
@@ -263,7 +285,7 @@ func (r *requester) sendPacket(now transport.Time, w *wqe) bool {
 		return true
 	}
 	lastOne := r.off == w.packets-1
-	ar := lastOne || r.sinceAR+1 >= ackEvery || flight+1 >= r.window
+	ar := lastOne || r.sinceAR+1 >= ackEvery || flight+1 >= bound
 	t := r.m.Tx.Add()
 	from := uint64(r.off) * uint64(a.PathMTU)
 	n := int(min(w.length-from, uint64(a.PathMTU)))
@@ -496,6 +518,7 @@ func (r *requester) abort(now transport.Time, st transport.Status) {
 // the flusher still holds completes when it lets go (Machine.Sent).
 func (r *requester) flush() {
 	r.ackAt, r.rnrUntil, r.reading = 0, 0, 0
+	r.account()
 	for {
 		for i := r.oldest(); i < r.n; i++ {
 			if w := r.at(i); !w.done {
@@ -511,5 +534,7 @@ func (r *requester) flush() {
 }
 
 func (r *requester) reset() {
+	r.una = r.max
+	r.account()
 	*r = requester{m: r.m, ring: r.ring, base: (r.base + uint32(r.n)) &^ (1 << 31)}
 }

@@ -79,6 +79,18 @@ func (f *flood) run(ctx context.Context, n int, until time.Time) (total int, err
 	}
 }
 
+// shares returns how many messages of the last run the lane with the least has moved, and the one with the most, in parts of the mean;
+// ok is false where nothing was moved.
+func (f *flood) shares() (least, most float64, ok bool) {
+	sum, low, high := 0, f.e.lanes[0].done, 0
+	for _, l := range f.e.lanes {
+		sum += l.done
+		low, high = min(low, l.done), max(high, l.done)
+	}
+	mean := float64(sum) / float64(len(f.e.lanes))
+	return float64(low) / mean, float64(high) / mean, sum > 0
+}
+
 // post posts a list of n on lane i. Every CQMod-th request makes a completion, and the last of all.
 func (f *flood) post(i, n int) error {
 	l := f.e.lanes[i]

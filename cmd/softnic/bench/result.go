@@ -19,6 +19,11 @@ type Result struct {
 	PeakPerSec  float64 `json:"peak_bytes_s"` // the same in the best 10 ms or more
 	MsgPerSec   float64 `json:"messages_per_s"`
 
+	// What the queue pair with the least messages has moved, and the one with the most, in parts of the mean of all: 1 is fair. Only
+	// where there are several, and they compete: with a Duration.
+	LeastShare *float64 `json:"least_share,omitempty"`
+	MostShare  *float64 `json:"most_share,omitempty"`
+
 	Times *Latency `json:"times,omitempty"` // latency: one way for WRITE and SEND, the whole operation for READ and atomics
 
 	// Both sides, over the timed part and its warm-up.
@@ -54,6 +59,9 @@ func (r *Result) Print(w io.Writer) {
 		}
 	}
 	fmt.Fprintf(w, " both sides, warm-up too: %s, %d packets sent, %.3f allocations per packet; data verified\n", cpu, r.Packets, r.AllocsPerPacket)
+	if r.LeastShare != nil {
+		fmt.Fprintf(w, " of the messages each queue pair moved %.2f to %.2f times the mean\n", *r.LeastShare, *r.MostShare)
+	}
 	if r.Interrupted {
 		fmt.Fprintf(w, " interrupted after %.2f s: this is what was measured until then\n", r.Seconds)
 	}

@@ -155,6 +155,9 @@ func (t *test) bandwidth(ctx context.Context) (moved int, err error) {
 		return moved, err
 	}
 	t.r.timed(n, time.Since(start), t.stop.Load())
+	if least, most, ok := f.shares(); ok && timed == 0 && t.e.c.QPs > 1 {
+		t.r.LeastShare, t.r.MostShare = &least, &most
+	}
 	t.r.PeakPerSec = max(m.peak, t.r.MsgPerSec) * float64(t.e.c.Size)
 	return moved + n, nil
 }
