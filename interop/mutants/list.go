@@ -31,13 +31,13 @@ const (
 // mutants are the rules that are held to be tested, by where they stand.
 var mutants = []mutant{
 	// Requester: what is sent, and when.
-	{name: "ask at the end of the window", file: requester, old: " || flight+1 >= r.window", new: "", tests: "TestSendWindow"},
+	{name: "ask at the end of the window", file: requester, old: " || flight+1 >= bound", new: "", tests: "TestSendWindow"},
 	{name: "ask within a long message", file: requester, old: "const ackEvery = 32", new: "const ackEvery = 100", tests: "TestGoBackN"},
 	{name: "ask on the last packet", file: requester, old: "ar := lastOne || ", new: "ar := ", tests: "TestSegmentation"},
 	{name: "immediate on the last packet", file: "transport/segment.go", old: "case i == n-1:\n\t\treturn s[2]", new: "case false:\n\t\treturn s[2]", tests: "TestSegmentation"},
 	{name: "fewer than 2^23 PSNs", file: requester, old: "r.next.Sub(r.una)+n > maxOutstanding", new: "r.next.Sub(r.una)+n > maxOutstanding+1", tests: "TestFewerThan2to23", packages: "./transport/rc"},
 	{name: "documented window", file: requester, old: "max(128, 1<<20/r.m.Attr.PathMTU)", new: "max(128, 2<<20/r.m.Attr.PathMTU)", tests: "TestSendWindow"},
-	{name: "window is a bound", file: requester, old: "flight >= r.window ||", new: "flight > r.window+8 ||", tests: "TestSendWindow"},
+	{name: "window is a bound", file: requester, old: "flight >= bound ||", new: "flight > bound+8 ||", tests: "TestSendWindow"},
 	{name: "fence waits for READs", file: requester, old: "transport.Fence != 0 && r.reading > 0", new: "transport.Fence != 0 && r.reading > 99", tests: "TestInitiatorDepth"},
 	{name: "initiator depth", file: requester, old: "r.reading >= a.MaxRdAtomic", new: "r.reading > a.MaxRdAtomic", tests: "TestInitiatorDepth"},
 	{name: "one message beyond the credits", file: requester, old: "int32(r.beyond-r.limit) > 0 && int32(r.at(o).ssn-r.beyond) <= 0", new: "o > r.n", tests: "TestCredits"},
@@ -410,8 +410,8 @@ var mutants = []mutant{
 
 	// Counts and windows of the reliable connection.
 	{name: "the MSN does not go back for a replay", file: replies, old: "a.msn = b.msn // the count", new: "_ = b // the count", tests: "TestReplayKeepsTheCount", packages: "./transport/rc"},
-	{name: "READs obey the window", file: requester, old: "if flight >= r.window || flight >= maxOutstanding {", new: "if !w.asks() && (flight >= r.window || flight >= maxOutstanding) {", tests: "TestReadsFillTheWindow", packages: "./transport/rc"},
-	{name: "2^23 PSNs bound what is not a READ too", file: requester, old: "if flight >= r.window || flight >= maxOutstanding {", new: "if flight >= r.window {", tests: "TestFewerThan2to23", packages: "./transport/rc"},
+	{name: "READs obey the window", file: requester, old: "if flight >= bound || flight >= maxOutstanding {", new: "if !w.asks() && (flight >= bound || flight >= maxOutstanding) {", tests: "TestReadsFillTheWindow", packages: "./transport/rc"},
+	{name: "2^23 PSNs bound what is not a READ too", file: requester, old: "if flight >= bound || flight >= maxOutstanding {", new: "if flight >= bound {", tests: "TestFewerThan2to23", packages: "./transport/rc"},
 
 	// XRC.
 	{name: "a shared queue that is none", file: execute, old: "if c == nil || r.in", new: "if c == nil {\n\t\treturn true\n\t}\n\tif r.in", tests: "TestCase31"},
