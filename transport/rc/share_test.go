@@ -23,7 +23,7 @@ func TestShare(t *testing.T) {
 		}
 	}
 	a, b := open(), open()
-	a.post(1, transport.OpSend, 100*mtu)
+	a.post(1, transport.OpSend, 160*mtu)
 	wants("alone, all of it", a, 1, 64)
 	b.post(1, transport.OpSend, 100*mtu)
 	// While b looks, only a is known to want the link; from then on both are.
@@ -40,8 +40,8 @@ func TestShare(t *testing.T) {
 	b.Flush(3)
 	a.Receive(3, ack(95, bth.AckUnlimited, 0))
 	a.EndBurst(3)
-	wants("what is left, the other being flushed", a, 3, 4)
-	a.Receive(4, ack(99, bth.AckUnlimited, 1))
+	wants("all of it, the other being flushed", a, 3, 64)
+	a.Receive(4, ack(159, bth.AckUnlimited, 1))
 	a.EndBurst(4)
 	if share.Each() != share.Bytes {
 		t.Errorf("nothing is under way, and each may have %d of %d", share.Each(), share.Bytes)

@@ -199,7 +199,7 @@ func (f *fake) serve(sock *net.UnixConn) error {
 }
 
 func (c *fakeConn) hello(seq, version uint32, body []byte, mem int) error {
-	if version != 1 || len(body) != 16 || mem < 0 || c.memfd >= 0 {
+	if version != 2 || len(body) != 16 || mem < 0 || c.memfd >= 0 {
 		return fmt.Errorf("hello of version %d, %d bytes, memory fd %d", version, len(body), mem)
 	}
 	c.mem = mem

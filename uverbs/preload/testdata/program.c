@@ -557,11 +557,19 @@ static void doorbells(void)
     CHECK(ask(fd, STATE, 3, 1, NULL, 0) > 0);
     CHECK(doorbell(fd, 3) == 32 && errno == 77);
     CHECK(ask(fd, DOORBELLS, 0, 0, r, sizeof r) > 0 && r[0] == 1 && r[1] == 3);
+    /* The daemon looks at the ring by itself. */
+    CHECK(ask(fd, STATE, 3, 2, NULL, 0) > 0);
+    errno = 77;
+    CHECK(doorbell(fd, 3) == 32 && errno == 77);
+    CHECK(get(fd, DOORBELLS) == 1);
+    CHECK(ask(fd, STATE, 3, 1, NULL, 0) > 0);
+    CHECK(doorbell(fd, 3) == 32);
+    CHECK(get(fd, DOORBELLS) == 2);
     /* A handle without a state byte, another length: ordinary commands, which the fake daemon refuses. */
     FAILS(doorbell(fd, 65536 - 4096), ENOSYS);
     struct request q = {POST_SEND, 9, 0, 0, {3}};
     FAILS(write(fd, &q, 36), ENOSYS);
-    CHECK(get(fd, DOORBELLS) == 1);
+    CHECK(get(fd, DOORBELLS) == 2);
     /* The last handle that has one. */
     FAILS(doorbell(fd, 65535 - 4096), EINVAL);
 }
