@@ -22,7 +22,6 @@ var receiverMutants = []mutant{
 	{name: "the table's version counts", file: keys, old: "\tk.version.Add(1)\n", new: "", tests: "TestLastKey", packages: "./device"},
 	{name: "the socket is armed for who waits", file: "link/udp/await_linux.go", old: "Events: unix.EPOLLIN | unix.EPOLLONESHOT}\n\t_ =", new: "Events: unix.EPOLLONESHOT}\n\t_ =", tests: "TestAwait", packages: "./link/udp"},
 	{name: "one Wake wakes once", file: "link/udp/await_linux.go", old: "\t\t_ = l.file.SetReadDeadline(time.Time{})\n", new: "", tests: "TestAwait", packages: "./link/udp"},
-	{name: "the library does not ring where the daemon looks", file: "uverbs/preload/src/context.c", old: "    case stateQuiet:\n        return 1;\n", new: "", tests: "TestPrograms", packages: "./uverbs/preload"},
 	{name: "uverbs: a queue pair below RTS is not quiet", file: "uverbs/bell.go", old: "case b.open && b.quiet:", new: "case b.quiet:", tests: "TestBell", packages: "./uverbs"},
 	{name: "uverbs: the state bytes of others stay", file: "uverbs/bell.go", old: "old&^(0xFF<<b.shift)|state<<b.shift", new: "state<<b.shift", tests: "TestBell", packages: "./uverbs"},
 
