@@ -79,7 +79,7 @@ var external = map[string][]string{
 	"github.com/spf13/pflag":          {"cmd"},
 	"github.com/BurntSushi/toml":      {"cmd"},
 	"github.com/google/go-cmp":        {"interop"},
-	"gonum.org/v1/plot":               {"trace/picture"},
+	"gonum.org/v1/plot":               {"trace/picture", "interop/bench/steps"},
 	"github.com/prometheus/client_go": {"stats/prom"},
 }
 
