@@ -68,9 +68,14 @@ func newReceiver(d *Device, src link.Source, p link.Poller) *receiver {
 	return &receiver{dev: d, src: src, link: p, batch: link.NewBatch(rxBatch), seat: make(chan struct{}, 1), kick: make(chan struct{}, 1)}
 }
 
-// look receives what is there, for a program; it reports whether there was anything.
+// look receives what is there, for a program that looks for it; it reports whether there was anything.
 func (r *receiver) look() bool {
 	r.looks.Add(1)
+	return r.turn()
+}
+
+// turn receives what is there, if nobody is at it.
+func (r *receiver) turn() bool {
 	if !r.drive.TryLock() {
 		return false
 	}
@@ -165,11 +170,12 @@ func (r *receiver) close() {
 // mayHold reports whether something may be held: there is somebody who will look.
 func (r *receiver) mayHold() bool { return r != nil && r.away.Load() }
 
-// afterPost looks, now and then, for a program that posts: it may do that for long.
+// afterPost receives, now and then, for a program that posts: it may do that for long. It is not taken for a sign that the program looks for
+// completions, for which it may as well wait in other ways.
 func (r *receiver) afterPost(now transport.Time) {
-	if int64(now)-r.posted.Load() >= int64(lookEvery) {
+	if int64(now)-r.posted.Load() >= int64(lookEvery) && r.away.Load() {
 		r.posted.Store(int64(now))
-		r.look()
+		r.turn()
 	}
 }
 

@@ -503,3 +503,27 @@ func (q *QP) isSending() bool {
 	defer q.mu.Unlock()
 	return q.sending
 }
+
+// TestPosterDoesNotLook: a program that posts and hears of completions in other ways does not send the receiver's goroutine away.
+func TestPosterDoesNotLook(t *testing.T) {
+	a, b := twoPolled(t)
+	before := a.dev.rx.looks.Load()
+	wc := make([]WC, 16)
+	for done, end := 0, time.Now().Add(20*time.Second); done < 500; {
+		a.write(t, b, 1)
+		for n := 0; n == 0; done += n {
+			if n = a.cq.take(wc); n == 0 { // as a handler does
+				runtime.Gosched()
+			}
+			if time.Now().After(end) {
+				t.Fatalf("%d completions", done)
+			}
+		}
+		if a.dev.rx.away.Load() {
+			t.Fatal("the receiver's goroutine is away")
+		}
+	}
+	if n := a.dev.rx.looks.Load() - before; n != 0 {
+		t.Errorf("%d posts were taken for looks", n)
+	}
+}
