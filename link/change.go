@@ -77,7 +77,7 @@ func (p *Port) changeRx(pv *portView, pk *Packet, e *impair.Effect) {
 		copy(v.Net[len(v.Net)-2:], []byte{0, 0}) // no UDP checksum: the ICRC is what is to be wrong, or is not
 		change(e.Change, v.Net, v.IB)
 	}
-	pk.Fault = p.parse(pv, pk, v.IDKnown)
+	pk.Fault = p.parse(pv, new(wire.Checker), pk, v.IDKnown)
 }
 
 // answered makes the answer to a request that is lost: a packet from src, where it was going, to dst.
@@ -104,7 +104,7 @@ func (p *Port) answerTx(v *portView, lost *wire.Packet, e *impair.Effect) {
 		return
 	}
 	var f Frame
-	f.frame(v, pk, 0, false)
+	f.frame(v, &p.tx.sealer, pk, 0, false)
 	// Behind what it answers and before what is sent because of it, also where time stands still.
 	at := p.clk.Now()
 	if now := p.txNow(); now.After(at) {

@@ -69,13 +69,12 @@ type Frame struct {
 	Raw     bool   // Packet.Data is all of an Ethernet frame, sent as it is: no headers, no Path, never in a burst
 
 	buf  [wire.EthLen + wire.MaxNetLen + wire.MaxTailLen + 1]byte
-	own  wire.Packet // copy of the packet where its Path or its Data had to be changed
+	own  wire.Packet // copy of the packet where its Data had to be changed
 	data [1][]byte   // own.Data of a captured packet: payload
 
-	payload []byte    // what a captured packet carries; its memory may change once it was sent
-	path    wire.Path // and the changed Path
-	note    string    // impairment rule that touched it
-	kept    bool      // its payload is a copy, for the capture
+	payload []byte // what a captured packet carries; its memory may change once it was sent
+	note    string // impairment rule that touched it
+	kept    bool   // its payload is a copy, for the capture
 }
 
 // Packet is one received packet, raw.
@@ -106,6 +105,7 @@ type Batch struct {
 	later   []later   // what Port.Done is to put into the loop
 	aside   []aside   // what Port.Parse has taken out of Packets, for the capture
 	rec     Record    // for Port.Done, so that it need not be allocated
+	checker wire.Checker
 }
 
 // NewBatch returns a batch for up to n packets, 1 or more.

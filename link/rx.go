@@ -33,7 +33,7 @@ func (p *Port) Parse(b *Batch) {
 			pk.View, pk.Fault = wire.View{}, wire.NotRoCE
 			continue
 		}
-		pk.Fault = p.parse(v, pk, false)
+		pk.Fault = p.parse(v, &b.checker, pk, false)
 		if active && pk.Fault == wire.OK && !pk.passed && p.impairRx(v, b, pk) {
 			b.aside = append(b.aside, aside{i, *pk})
 		}
@@ -47,7 +47,7 @@ func (p *Port) Parse(b *Batch) {
 }
 
 // parse reads a packet; idKnown says whether the IP ID of one that came without its IP header has been found.
-func (p *Port) parse(v *portView, pk *Packet, idKnown bool) wire.Fault {
+func (p *Port) parse(v *portView, c *wire.Checker, pk *Packet, idKnown bool) wire.Fault {
 	var f wire.Fault
 	switch {
 	case pk.Frame == nil:
@@ -60,7 +60,7 @@ func (p *Port) parse(v *portView, pk *Packet, idKnown bool) wire.Fault {
 	}
 	// A reserved opcode is a verdict on a whole packet, and one that RC answers: it is
 	// believed only if the ICRC is right. Other faults end here.
-	if f != wire.OK && f != wire.ReservedOpcode || wire.CheckICRC(&pk.View) {
+	if f != wire.OK && f != wire.ReservedOpcode || c.Check(&pk.View) {
 		return f
 	}
 	if p.quirk && takesRxeFlush(&pk.View) {

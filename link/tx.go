@@ -32,6 +32,7 @@ type txState struct {
 	told   OrderedSink // it waits for the records of now; nil: none does
 	held   holder[outgoing]
 	rec    Record
+	sealer wire.Sealer
 	closed bool
 
 	// the burst under construction
@@ -286,7 +287,7 @@ func (p *Port) emit(v *portView, o outgoing) {
 	captured := p.sink.Load() != nil
 	f.kept = captured
 	if v.isLocal(pk.Path.Dst) {
-		f.frame(v, pk, 0, captured)
+		f.frame(v, &t.sealer, pk, 0, captured)
 		f.alter(v, o.change)
 		if s := p.sink.Load(); s != nil {
 			f.note = o.note
@@ -296,7 +297,7 @@ func (p *Port) emit(v *portView, o outgoing) {
 		f.clear()
 		return
 	}
-	f.frame(v, pk, t.segment(pk, v.info.MaxSegs), captured)
+	f.frame(v, &t.sealer, pk, t.segment(pk, v.info.MaxSegs), captured)
 	f.note = o.note
 	f.alter(v, o.change) // the frame is sealed, and what is changed is what the capture has to show
 	if pk.Path.Dst.IsMulticast() && p.groups.has(pk.Path.Dst) {
@@ -354,7 +355,7 @@ func (p *Port) captureUnsent(v *portView, pk *wire.Packet, why wire.Fault, note 
 		_ = p.transmit(v) // what comes before it stands before it in the capture
 	}
 	var f Frame
-	f.frame(v, pk, 0, false)
+	f.frame(v, &p.tx.sealer, pk, 0, false)
 	f.note = note
 	p.tx.capture(*s, p.txNow(), &f, why)
 }
@@ -371,13 +372,7 @@ func (t *txState) capture(s Sink, when time.Time, f *Frame, why wire.Fault) {
 // frame makes f the frame of pk at place id of its burst. With still it carries a
 // copy of the payload: what is captured after the send is what was sent, also where
 // the program has changed its memory meanwhile.
-func (f *Frame) frame(v *portView, pk *wire.Packet, id int, still bool) {
-	if v.info.SrcPort != 0 && pk.Path.SrcPort != v.info.SrcPort {
-		// Paths are shared and packets are the engine's: change copies.
-		f.path, f.own = *pk.Path, *pk
-		f.path.SrcPort, f.own.Path = v.info.SrcPort, &f.path
-		pk = &f.own
-	}
+func (f *Frame) frame(v *portView, s *wire.Sealer, pk *wire.Packet, id int, still bool) {
 	if still && pk.Size > 0 {
 		pk = f.copied(pk)
 	}
@@ -385,7 +380,8 @@ func (f *Frame) frame(v *portView, pk *wire.Packet, id int, still bool) {
 	n := pk.Path.NetLen()
 	f.Net = f.buf[wire.EthLen : wire.EthLen+n]
 	tail := f.buf[wire.EthLen+wire.MaxNetLen:]
-	f.Tail = tail[:pk.Seal(f.Net, uint16(id), tail)]
+	s.SrcPort = v.info.SrcPort
+	f.Tail = tail[:s.Seal(pk, f.Net, uint16(id), tail)]
 	if v.quirk {
 		f.sealRxeFlush()
 	}

@@ -141,15 +141,7 @@ func (p *Path) PutNet(dst []byte, id uint16, ibLen int) {
 func (p *Packet) Seal(net []byte, id uint16, tail []byte) int {
 	net = net[:p.Path.NetLen()]
 	p.Path.PutNet(net, id, p.IBLen())
-	s := icrc.Start(net, p.Head[:p.Len])
-	for _, d := range p.Data {
-		s.Update(d)
-	}
-	pad := tail[:p.Pad]
-	clear(pad)
-	s.Update(pad)
-	s.Put(tail[p.Pad:])
-	return p.Pad + ICRCLen
+	return p.finish(icrc.StartNet(net), tail)
 }
 
 // Append appends the packet as one piece, from the IP header to the ICRC, to

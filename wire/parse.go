@@ -66,6 +66,11 @@ func CheckICRC(v *View) bool {
 		return false
 	}
 	id, ok := icrc.SolveID(v.Net, v.IB)
+	return v.solved(id, ok)
+}
+
+// solved takes over the ID that the ICRC tells.
+func (v *View) solved(id uint16, ok bool) bool {
 	if !ok {
 		return false
 	}

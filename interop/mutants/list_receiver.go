@@ -26,6 +26,13 @@ var receiverMutants = []mutant{
 	{name: "uverbs: a queue pair below RTS is not quiet", file: "uverbs/bell.go", old: "case b.open && b.quiet:", new: "case b.quiet:", tests: "TestBell", packages: "./uverbs"},
 	{name: "uverbs: the state bytes of others stay", file: "uverbs/bell.go", old: "old&^(0xFF<<b.shift)|state<<b.shift", new: "state<<b.shift", tests: "TestBell", packages: "./uverbs"},
 
+	// Headers that are like the one before.
+	{name: "a sealed header is of one path", file: "wire/sealer.go", old: "if s.path != p.Path || s.ibLen", new: "if s.ibLen", tests: "TestSealerAndChecker", packages: "./wire"},
+	{name: "a sealed header is of one length", file: "wire/sealer.go", old: "s.ibLen != p.IBLen() || s.port", new: "s.port", tests: "TestSealerAndChecker", packages: "./wire"},
+	{name: "a sealed header is of one port", file: "wire/sealer.go", old: " || s.port != s.SrcPort {", new: " {", tests: "TestSealerAndChecker", packages: "./wire"},
+	{name: "a checked header is the same", file: "wire/sealer.go", old: "if !c.known || c.net != net {", new: "if !c.known {", tests: "TestSealerAndChecker", packages: "./wire"},
+	{name: "both bytes of an ID count", file: "wire/icrc/icrc.go", old: "s.reg ^ idHigh[diff>>8] ^ idLow[diff&0xFF]", new: "s.reg ^ idLow[diff&0xFF]", tests: "TestSealerAndChecker", packages: "./wire"},
+
 	// What is under way together.
 	{name: "share: queue pairs share the link", file: requester, old: "return min(r.window, max(minWindow, b/r.m.Attr.PathMTU))", new: "return r.window", tests: "TestShare", packages: "./transport/rc"},
 	{name: "share: never less than the least window", file: requester, old: "max(minWindow, b/r.m.Attr.PathMTU)", new: "max(1, b/r.m.Attr.PathMTU)", tests: "TestShare", packages: "./transport/rc"},

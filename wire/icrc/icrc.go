@@ -32,6 +32,14 @@ type State struct {
 // in it (extended headers, also payload) is covered as it stands. net and ib
 // may hold any values in the fields that are masked.
 func Start(net, ib []byte) State {
+	s := StartNet(net)
+	s.Transport(ib)
+	return s
+}
+
+// StartNet returns the state after the IP and UDP header, net of Start. For packets whose headers differ in the
+// identification alone it need not be computed again, see WithID.
+func StartNet(net []byte) State {
 	c := uint32(seed)
 	// The masked words are put together in registers: a masked copy on the
 	// stack would escape to the heap through hash/crc32, which calls the
@@ -50,11 +58,35 @@ func Start(net, ib []byte) State {
 		c = step8(c, binary.LittleEndian.Uint64(net[32:]))
 		c = step8(c, binary.LittleEndian.Uint64(net[40:])|0xFFFF<<48) // UDP checksum
 	}
-	c = step8(c, binary.LittleEndian.Uint64(ib)|0xFF<<32) // FECN, BECN, reserved
-	c = step4(c, binary.LittleEndian.Uint32(ib[8:]))
-	s := State{c}
+	return State{c}
+}
+
+// Transport adds the BTH, with which ib begins, and what follows in it, to a state of StartNet.
+func (s *State) Transport(ib []byte) {
+	c := step8(s.reg, binary.LittleEndian.Uint64(ib)|0xFF<<32) // FECN, BECN, reserved
+	s.reg = step4(c, binary.LittleEndian.Uint32(ib[8:]))
 	s.Update(ib[bthLen:])
-	return s
+}
+
+// WithID returns the state of StartNet for the same IPv4 header with the bits of its identification changed that are set in diff: a
+// CRC is linear.
+func (s State) WithID(diff uint16) State {
+	return State{s.reg ^ idHigh[diff>>8] ^ idLow[diff&0xFF]}
+}
+
+// idHigh and idLow are what a bit in the two bytes of the identification changes in the register at the end of the UDP header.
+var idHigh, idLow = behind(net4 - idOffset - 1), behind(net4 - idOffset - 2)
+
+// behind returns the registers after each byte and n zero bytes.
+func behind(n int) (t [256]uint32) {
+	for b := range t {
+		c := crc32.IEEETable[b]
+		for range n {
+			c = crc32.IEEETable[byte(c)] ^ c>>8
+		}
+		t[b] = c
+	}
+	return t
 }
 
 // Update adds the next bytes of the packet: payload, piece by piece, then pad.
@@ -95,12 +127,15 @@ func Check(net, ib []byte) bool {
 
 // diff returns the ICRC of the packet xor the one that it carries, and false
 // when the packet is too short to carry one.
-func diff(net, ib []byte) (uint32, bool) {
+func diff(net, ib []byte) (uint32, bool) { return diffFrom(StartNet(net), ib) }
+
+// diffFrom is diff where the state after the IP and UDP header is known.
+func diffFrom(s State, ib []byte) (uint32, bool) {
 	n := len(ib) - Len
 	if n < bthLen {
 		return 0, false
 	}
-	s := Start(net, ib[:n])
+	s.Transport(ib[:n])
 	return s.Sum() ^ binary.LittleEndian.Uint32(ib[n:]), true
 }
 

@@ -25,8 +25,11 @@ import (
 // which can be undone. So the difference between the computed and the received
 // ICRC is multiplied by x^(-8n); if the high half is then 0, the low half is
 // the difference of the identifications, else no identification explains it.
-func SolveID(net, ib []byte) (id uint16, ok bool) {
-	d, ok := diff(net, ib)
+func SolveID(net, ib []byte) (id uint16, ok bool) { return SolveIDFrom(StartNet(net), net, ib) }
+
+// SolveIDFrom is SolveID where the state after net, with the identification that stands there, is known.
+func SolveIDFrom(s State, net, ib []byte) (id uint16, ok bool) {
+	d, ok := diffFrom(s, ib)
 	if !ok || len(net) != net4 {
 		return 0, ok && d == 0
 	}

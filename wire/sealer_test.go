@@ -1,0 +1,74 @@
+package wire
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"net/netip"
+	"testing"
+
+	"github.com/softnic/softnic/wire/bth"
+)
+
+// TestSealerAndChecker: packets in any order, of some paths and lengths, with any ID: the sealer writes what Packet.Seal writes, and the
+// checker says and leaves what CheckICRC says and leaves, whatever ID the header guesses, and of damaged packets too.
+func TestSealerAndChecker(t *testing.T) {
+	seed := rand.Uint64()
+	r := rand.New(rand.NewPCG(seed, 0))
+	paths := []*Path{
+		{Src: netip.MustParseAddr("10.0.0.1"), Dst: netip.MustParseAddr("10.0.0.2"), SrcPort: 0xC123},
+		{Src: netip.MustParseAddr("10.0.0.1"), Dst: netip.MustParseAddr("10.0.0.3"), SrcPort: 0xC124, TClass: 3, HopLimit: 9},
+		{Src: netip.MustParseAddr("2001:db8::1"), Dst: netip.MustParseAddr("2001:db8::2"), SrcPort: 0xC125, FlowLabel: 77},
+	}
+	var sealer Sealer
+	var checker Checker
+	for i := range 20_000 {
+		p := Packet{Path: paths[r.IntN(len(paths))]}
+		if r.IntN(2) == 0 {
+			sealer.SrcPort = []uint16{0, 4791}[r.IntN(2)]
+		}
+		o := bth.Make(bth.RC, bth.SendOnly)
+		p.Len, p.Size = o.Info().Len, r.IntN(3)*64+r.IntN(3)
+		p.Pad = -p.Size & 3
+		payload := make([]byte, p.Size)
+		for j := range payload {
+			payload[j] = byte(r.Uint32())
+		}
+		p.Data = [][]byte{payload}
+		bth.BTH(p.Head[:]).Encode(&bth.Fields{Opcode: o, PKey: 0xFFFF, DestQP: 0x11, PSN: bth.PSN(r.Uint32() & 0xFFFFFF), Pad: p.Pad})
+		id := uint16(r.Uint32()) >> r.IntN(16)
+		var net, wantNet [MaxNetLen]byte
+		var tail, wantTail [MaxTailLen + 1]byte
+		as := p
+		if sealer.SrcPort != 0 {
+			path := *p.Path
+			path.SrcPort = sealer.SrcPort
+			as.Path = &path
+		}
+		n, want := sealer.Seal(&p, net[:], id, tail[:]), as.Seal(wantNet[:], id, wantTail[:])
+		if n != want || net != wantNet || tail != wantTail {
+			t.Fatalf("seed %d, packet %d, ID %d: % x % x, want % x % x", seed, i, id, net, tail[:n], wantNet, wantTail[:want])
+		}
+		if p.Path.Dst.Is6() {
+			continue
+		}
+		ib := append(append(append([]byte(nil), p.Head[:p.Len]...), payload...), tail[:n]...)
+		if r.IntN(4) == 0 {
+			ib[r.IntN(len(ib))] ^= 1 << r.IntN(8)
+		}
+		guess := []uint16{0, id, uint16(r.Uint32())}[r.IntN(3)]
+		head := func() []byte {
+			b := append([]byte(nil), net[:NetLen4]...)
+			b[4], b[5] = byte(guess>>8), byte(guess)
+			PutIPChecksum(b)
+			return b
+		}
+		var v, w View
+		if f, g := ParseSplit(head(), ib, false, &v), ParseSplit(head(), ib, false, &w); f != OK || g != OK {
+			continue // the damage is in the BTH
+		}
+		got, wanted := checker.Check(&v), CheckICRC(&w)
+		if got != wanted || v.IDKnown != w.IDKnown || !bytes.Equal(v.Net, w.Net) {
+			t.Fatalf("seed %d, packet %d: %v % x, want %v % x", seed, i, got, v.Net, wanted, w.Net)
+		}
+	}
+}
