@@ -296,15 +296,19 @@ func (d *Device) forge(qpn uint32, psn bth.PSN, out bool) (f link.Forged, ok boo
 
 // send hands packets to the link and counts them; no lock is held.
 func (d *Device) send(pkts []*wire.Packet, c *stats.Counters) {
+	d.countSent(pkts, c)
+	if err := d.port.Send(pkts); err != nil {
+		c.Inc(stats.SendErr)
+	}
+}
+
+func (d *Device) countSent(pkts []*wire.Packet, c *stats.Counters) {
 	n := 0
 	for _, p := range pkts {
 		n += p.IBLen()
 	}
 	c.Add(stats.SentPkts, len(pkts))
 	c.Add(stats.SentBytes, n)
-	if err := d.port.Send(pkts); err != nil {
-		c.Inc(stats.SendErr)
-	}
 }
 
 // Close closes the link and all contexts, and waits until nothing runs. It waits for

@@ -73,12 +73,15 @@ func (d *Device) receive(b *link.Batch, rx *receiver) {
 		}
 		good.countOwn(q.counters)
 		q.eng.EndBurst(now)
-		if rx.mayHold() && !q.sending && q.tx.Patient() {
+		if rx != nil && !q.sending && q.tx.Patient() {
 			rx.hold(q)
 			q.leaveHeld(now)
 			continue
 		}
 		q.leave(now, maxBursts, false)
+	}
+	if rx != nil && !rx.away.Load() {
+		rx.settle() // what was held to leave together; programs that look have more time
 	}
 	d.port.Done(b)
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/softnic/softnic/link"
 	"github.com/softnic/softnic/transport"
+	"github.com/softnic/softnic/wire"
 )
 
 // A receiver takes in what the link brings. Whoever waits for completions does it himself, because to wake another
@@ -48,7 +49,10 @@ type receiver struct {
 
 	// With drive held.
 	batch *link.Batch
-	due   []*QP    // the other half of held
+	due   []*QP   // whose turn it is, of spare
+	spare []*QP   // the other half of held
+	going []going // see sendTogether
+	pkts  []*wire.Packet
 	rests patience // of the receiver's goroutine
 
 	failed atomic.Bool // the link does not receive any more
@@ -144,18 +148,15 @@ func (r *receiver) settle() {
 		return
 	}
 	r.heldMu.Lock()
-	r.held, r.due = r.due[:0], r.held
+	r.held, r.spare = r.spare[:0], r.held
 	r.heldMu.Unlock()
+	r.due = r.spare
 	r.holds.Add(-int32(len(r.due)))
-	for i, q := range r.due {
-		r.due[i] = nil
-		q.mu.Lock()
-		q.held = false
-		if q.dead {
-			q.mu.Unlock()
-			continue
-		}
-		q.leave(r.dev.now(), maxBursts, false)
+	for len(r.due) > 0 {
+		n := min(len(r.due), bunch)
+		r.sendTogether(r.due[:n])
+		clear(r.due[:n])
+		r.due = r.due[n:]
 	}
 }
 

@@ -79,38 +79,21 @@ func (q *QP) leave(now transport.Time, bursts int, patient bool) {
 		if loops && !patient && q.dev.port.Crowded() {
 			break // the queue pair's goroutine can wait
 		}
-		q.tx.Swap(&q.out)
-		if q.dev.rx.mayHold() {
-			// They have waited for company. Elsewhere an acknowledgement leaves before what a program answers, as from
-			// hardware: some programs count on completions in that order (perftest with -e).
-			q.out.AcksLast()
-		}
-		cnp := q.cnpWaits
+		cnp := q.take()
 		q.mu.Unlock()
 		if loops && patient { // before accesses run: who takes a key away waits for those
 			q.dev.port.Await()
 		}
-		q.pkts = q.out.Resolve(q.pkts[:0], &q.scr)
+		q.resolve()
 		q.transmit()
-		clear(q.pkts)
-		q.out.Finish() // before the lock: who holds it may wait for these accesses (region.quiet)
+		q.lookBack()
 		q.mu.Lock()
 		if q.dead {
 			q.out.Release()
 			q.tx.Release()
 			break
 		}
-		q.cnpWaits = q.cnpWaits && !cnp
-		now = q.dev.now()
-		q.eng.Sent(now, &q.out)
-		q.out.Release()
-		if len(q.answers) > 0 {
-			q.deliver(now)
-		}
-		q.eng.Pump(now)
-		q.arrived()
-		q.setTimer(now)
-		q.refill()
+		q.sent(cnp)
 	}
 	q.sending = false
 	q.idle.Broadcast()
@@ -119,6 +102,46 @@ func (q *QP) leave(now transport.Time, bursts int, patient bool) {
 	if more {
 		q.poke()
 	}
+}
+
+// take takes the transmit list for the flusher; cnp tells that a congestion notification may be on it.
+func (q *QP) take() (cnp bool) {
+	q.tx.Swap(&q.out)
+	if q.dev.rx.mayHold() {
+		// They have waited for company. Elsewhere an acknowledgement leaves before what a program answers, as from
+		// hardware: some programs count on completions in that order (perftest with -e).
+		q.out.AcksLast()
+	}
+	return q.cnpWaits
+}
+
+// resolve makes packets of what was taken; from then on accesses run, and no lock is taken until lookBack.
+func (q *QP) resolve() {
+	q.pkts = q.out.Resolve(q.pkts[:0], &q.scr)
+	for _, p := range q.pkts {
+		p.QPN = q.num
+	}
+}
+
+// lookBack ends the accesses: before the lock, because who holds it may wait for these (region.quiet).
+func (q *QP) lookBack() {
+	clear(q.pkts)
+	q.out.Finish()
+}
+
+// sent goes on after packets were sent; the queue pair is alive, its lock held.
+func (q *QP) sent(cnp bool) {
+	q.cnpWaits = q.cnpWaits && !cnp
+	now := q.dev.now()
+	q.eng.Sent(now, &q.out)
+	q.out.Release()
+	if len(q.answers) > 0 {
+		q.deliver(now)
+	}
+	q.eng.Pump(now)
+	q.arrived()
+	q.setTimer(now)
+	q.refill()
 }
 
 // leaveHeld is leave for packets that wait for the receiver's next look.
@@ -189,9 +212,6 @@ func (q *QP) arrived() {
 
 // transmit sends q.pkts; the flusher calls it, with no lock held.
 func (q *QP) transmit() {
-	for _, p := range q.pkts {
-		p.QPN = q.num
-	}
 	switch q.typ {
 	case RawPacket:
 		q.sendRaw()

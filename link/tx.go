@@ -297,7 +297,7 @@ func (p *Port) emit(v *portView, o outgoing) {
 		f.clear()
 		return
 	}
-	f.frame(v, &t.sealer, pk, t.segment(pk, v.info.MaxSegs), captured)
+	f.frame(v, &t.sealer, pk, t.segment(v, pk), captured)
 	f.note = o.note
 	f.alter(v, o.change) // the frame is sealed, and what is changed is what the capture has to show
 	if pk.Path.Dst.IsMulticast() && p.groups.has(pk.Path.Dst) {
@@ -308,10 +308,11 @@ func (p *Port) emit(v *portView, o outgoing) {
 
 // segment returns the place of a packet in the burst under construction, or begins
 // a new one.
-func (t *txState) segment(pk *wire.Packet, maxSegs int) int {
+func (t *txState) segment(v *portView, pk *wire.Packet) int {
+	maxSegs := v.info.MaxSegs
 	n, parts := pk.IBLen(), len(pk.Data)+2
 	if t.open && t.segs < maxSegs && n <= t.size && t.bytes+n <= maxBurst && t.parts+parts <= maxParts &&
-		(t.path == pk.Path || *t.path == *pk.Path) {
+		(t.path == pk.Path || t.alike(v, pk.Path)) {
 		t.segs++
 		t.bytes += n
 		t.parts += parts
@@ -320,6 +321,16 @@ func (t *txState) segment(pk *wire.Packet, maxSegs int) int {
 	}
 	t.path, t.open, t.segs, t.size, t.bytes, t.parts = pk.Path, maxSegs > 1, 1, n, n, parts
 	return 0
+}
+
+// alike reports whether packets on a path may be in one burst with those of the burst: all is the same, but for the source port where
+// the endpoint has one for all.
+func (t *txState) alike(v *portView, p *wire.Path) bool {
+	a := *t.path
+	if v.info.SrcPort != 0 {
+		a.SrcPort = p.SrcPort
+	}
+	return a == *p
 }
 
 // transmit hands the ring to the endpoint. The capture comes after it, with the time

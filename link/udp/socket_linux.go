@@ -182,11 +182,11 @@ func (e *Endpoint) plainFromNow() {
 	}
 }
 
-// inFlight returns how much payload may be under way to a socket with a receive buffer such as this one: a quarter of what the kernel
+// inFlight returns how much payload may be under way to a socket with a receive buffer such as this one: a third of what the kernel
 // says, which is twice what was asked for and counts what it needs itself, up to as much again for small datagrams.
 func (e *Endpoint) inFlight() (n int) {
 	_ = e.raw.Control(func(fd uintptr) { n, _ = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUF) })
-	return n / 4
+	return n / 3
 }
 
 // setBuffers asks for large socket buffers: an RC window that does not fit into the
