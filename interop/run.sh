@@ -138,6 +138,9 @@ if compgen -G "cmd/softnic/*.go" >/dev/null; then
 	go build -o "$job/bin/softnic" ./cmd/softnic || [ -n "$command" ] || die "cmd/softnic does not build"
 fi
 
+# What make bench measures in the guest; a lab test keeps it going.
+go build -o "$job/bin/softnic-bench" ./interop/bench || [ -n "$command" ] || die "interop/bench does not build"
+
 # wanted TESTS: whether the pattern names a test of that binary.
 wanted() {
 	[ -n "$("$1" -test.list "${pattern%%/*}")" ]
@@ -236,7 +239,7 @@ touch "$job/output.log" "$job/console.log"
 # The VM ends with us, even after kill -9.
 setpriv --pdeathsig TERM timeout -k 5 "$limit" qemu-system-x86_64 \
 	-machine q35 -accel "$accel" -cpu max -smp "$cpus" -m 2048 -no-reboot \
-	-display none -vga none -nic none -monitor none -serial "file:$job/console.log" \
+	-pidfile "$job/qemu.pid" -display none -vga none -nic none -monitor none -serial "file:$job/console.log" \
 	-kernel "$lab/vmlinuz" -initrd "$lab/initrd" \
 	-append "console=ttyS0 loglevel=5 panic=-1 oops=panic mitigations=off" \
 	-fsdev "local,id=root,path=$lab/root,security_model=none,readonly=on,multidevs=remap" \
@@ -248,12 +251,24 @@ vm=$!
 tail -n +1 -s 0.2 -f --pid="$vm" "$job/output.log" &
 streamer=$!
 
+# note_load writes for the guest, which measures speed, how busy this host is: seconds since it booted, and how long its
+# CPUs, and the emulator among them, have been in use.
+note_load() {
+	local up all emulator=
+	read -r up _ </proc/uptime
+	read -r all </proc/stat
+	read -r emulator 2>/dev/null <"/proc/$(<"$job/qemu.pid")/stat" || return 0
+	printf '%s\n%s\n%s\n' "$up" "$all" "$emulator" >"$job/host.part"
+	mv "$job/host.part" "$job/host"
+}
+
 # A network device that went away while an RDMA link or a queue pair held it is waited for by the kernel for ever, with
 # all network configuration locked and no power-off: do not wait with it. It complains every ten seconds.
 stuck=
 grace=0
 while kill -0 "$vm" 2>/dev/null; do
 	sleep 0.2
+	[ ! -e "$job/qemu.pid" ] || note_load
 	if [ "$(grep -c 'unregister_netdevice: waiting' "$job/console.log")" -ge 3 ]; then
 		stuck="a network device was removed while an RDMA link or a queue pair still held it: remove the link first"
 	elif [ -e "$job/rc" ]; then

@@ -99,7 +99,7 @@ func TestVerdict(t *testing.T) {
 func runs(m metric, others float64, v ...float64) *series {
 	s := &series{}
 	for _, x := range v {
-		s.Runs = append(s.Runs, measured{sample{m: x}, others})
+		s.Runs = append(s.Runs, measured{Sample: sample{m: x}, Others: others})
 	}
 	return s
 }
@@ -108,7 +108,7 @@ func TestJudge(t *testing.T) {
 	r := row{id: "P1", what: "write / iperf3", value: value{probe: "w", metric: bytesPerSec}, anchor: value{probe: "i", metric: bytesPerSec}, goal: 0.8, stretch: 1}
 	got := map[string]*series{"w": runs(bytesPerSec, 0.1, 440e6, 420e6, 430e6), "i": runs(bytesPerSec, 0, 1.8e9, 1.7e9, 1.6e9)}
 	// A run on a busy machine does not count as long as there are enough others.
-	got["w"].Runs = append(got["w"].Runs, measured{sample{bytesPerSec: 1}, 0.26})
+	got["w"].Runs = append(got["w"].Runs, measured{Sample: sample{bytesPerSec: 1}, Others: 0.26})
 	j := judge(r, got, 3)
 	want := "P1  write / iperf3                                 0.25  goal >=0.80  stretch >=1.00  MISSED  (w 430 MB/s [420-440], i 1,700 MB/s [1,600-1,800])"
 	if j.line() != want || j.Busy || j.Value.Runs != 3 {
@@ -143,40 +143,58 @@ func TestJudge(t *testing.T) {
 }
 
 func TestSelect(t *testing.T) {
-	rs, err := selectRows("p6, P4")
-	if err != nil || len(rs) != 3 || rs[0].id != "P6" || rs[1].id != "P4" || rs[2].id != "P4" {
+	names := func(ps []probe) string {
+		var l []string
+		for _, p := range ps {
+			l = append(l, p.name)
+		}
+		return strings.Join(l, " ")
+	}
+	rs, err := selectRows("p6, P4,R4", false)
+	if err != nil || strings.Join(idsOf(rs), " ") != "P6 P4 R4" || len(rs) != 4 || len(labRows(rs)) != 1 {
 		t.Errorf("%v, %v", rs, err)
 	}
-	if p := probesOf(rs); strings.Join(p, " ") != "write-64k udp-gso ucx-tag-64k ucx-put-64k" {
+	if p := names(needed(probes, rs)); p != "write-64k udp-gso ucx-tag-64k ucx-put-64k" {
 		t.Error(p)
 	}
-	if _, err := selectRows("P1,P99"); err == nil || !strings.Contains(err.Error(), `there is no row "P99"`) {
+	if p := names(needed(labProbes, rs)); p != "rxe-lat softnic-lat" {
+		t.Error(p)
+	}
+	if _, err := selectRows("P1,P99", false); err == nil || !strings.Contains(err.Error(), `there is no row "P99"`) {
 		t.Error(err)
 	}
-	if rs, err := selectRows(""); err != nil || len(rs) != len(rows) {
+	if rs, err := selectRows("", true); err != nil || len(rs) != len(rows) {
+		t.Error(len(rs), err)
+	}
+	if rs, err := selectRows("", false); err != nil || len(rs) != len(rows)-len(labRows(rows)) || len(labRows(rs)) != 0 {
 		t.Error(len(rs), err)
 	}
 }
 
-// TestRowsHaveProbes finds a row whose probe nobody has written, and a probe that no row needs.
+// TestRowsHaveProbes finds a row whose probe nobody has written, or that runs elsewhere, and a probe that no row needs.
 func TestRowsHaveProbes(t *testing.T) {
-	known := map[string]bool{}
+	inLab := map[string]bool{}
 	for _, p := range probes {
-		if known[p.name] {
-			t.Errorf("two probes %s", p.name)
-		}
-		known[p.name] = true
+		inLab[p.name] = false
+	}
+	for _, p := range labProbes {
+		inLab[p.name] = true
+	}
+	if len(inLab) != len(probes)+len(labProbes) {
+		t.Error("two probes have one name")
 	}
 	for _, r := range rows {
-		if !known[r.value.probe] || r.anchor.probe != "" && !known[r.anchor.probe] {
-			t.Errorf("%s (%s): no such probe", r.id, r.what)
+		for _, p := range []string{r.value.probe, r.anchor.probe} {
+			if lab, known := inLab[p]; p != "" && (!known || lab != r.lab) {
+				t.Errorf("%s (%s): no such probe", r.id, r.what)
+			}
 		}
 		if better := r.stretch <= r.goal == r.atMost || r.stretch == r.goal; !better {
 			t.Errorf("%s (%s): the stretch goal is less than the goal", r.id, r.what)
 		}
 	}
-	if n := len(probesOf(rows)); n != len(probes) {
-		t.Errorf("the rows need %d of %d probes", n, len(probes))
+	if n, m := len(needed(probes, rows)), len(needed(labProbes, rows)); n != len(probes) || m != len(labProbes) {
+		t.Errorf("the rows need %d of %d probes, and %d of %d in the lab", n, len(probes), m, len(labProbes))
 	}
 }
 
@@ -242,7 +260,6 @@ func TestUsage(t *testing.T) {
 
 // TestInterleaved has probes that cost nothing: the order, the end of one that fails, and the end when the user wants it.
 func TestInterleaved(t *testing.T) {
-	defer func(p []probe) { probes = p }(probes)
 	var order []string
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -255,18 +272,17 @@ func TestInterleaved(t *testing.T) {
 			return sample{usec: 1}, nil
 		}}
 	}
-	probes = []probe{ok("a"), {"bad", func(context.Context, *bench) (sample, error) {
+	got, err := (&bench{}).interleaved(ctx, []probe{ok("a"), {"bad", func(context.Context, *bench) (sample, error) {
 		order = append(order, "bad")
 		return nil, errors.New("it is broken")
-	}}, ok("b"), ok("unwanted")}
-	got, err := (&bench{}).interleaved(ctx, []string{"a", "b", "bad"}, 100, func(string) {})
+	}}, ok("b")}, 100, func(string) {})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if o := strings.Join(order, " "); o != "a bad b a b a b" {
 		t.Error(o)
 	}
-	if got["bad"].Err != "it is broken" || len(got["a"].Runs) != 3 || got["unwanted"] != nil {
+	if got["bad"].Err != "it is broken" || len(got["a"].Runs) != 3 {
 		t.Errorf("%+v", got)
 	}
 }

@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"time"
 )
 
 // sample is what a run of a probe gave.
@@ -31,35 +30,35 @@ const bandwidthWait = "--block"
 
 var probes = []probe{
 	{"iperf3", iperf3},
-	{"write-64k", softnic("bw write --two -s 65536 -t 16", "-m", "4096")},
+	{"write-64k", ours("bw write --two -s 65536 -t 16", "-m", "4096")},
 	{"udp-gso", anchor("udp-gso")},
 	{"ucx-tag-64k", ucx("tag_bw", 65536, 8000)},
-	{"write-64k-1024", softnic("bw write --two -s 65536 -t 16", "-m", "1024")},
+	{"write-64k-1024", ours("bw write --two -s 65536 -t 16", "-m", "1024")},
 	{"udp-plain", anchor("udp-plain")},
-	{"write-1m", softnic("bw write --two -s 1048576 -t 4")},
+	{"write-1m", ours("bw write --two -s 1048576 -t 4")},
 	{"ucx-put-64k", ucx("ucp_put_bw", 65536, 8000)},
-	{"read-64k", softnic("bw read --two -s 65536 -t 16")},
-	{"send-64k", softnic("bw send --two -s 65536 -t 16")},
-	{"write-64qp", softnic("bw write --two -s 65536 -t 16 -q 64")},
-	{"write-tap", inNamespace(softnic("bw write --two -s 65536 -t 16 --link tap"))},
+	{"read-64k", ours("bw read --two -s 65536 -t 16")},
+	{"send-64k", ours("bw send --two -s 65536 -t 16")},
+	{"write-64qp", ours("bw write --two -s 65536 -t 16 -q 64")},
+	{"write-tap", inNamespace(ours("bw write --two -s 65536 -t 16 --link tap"))},
 	{"ucx-put-64", ucx("ucp_put_bw", 64, 150000)},
-	{"write-64-list", softnic("bw write --two -s 64 -t 128 -l 64")},
-	{"write-64", softnic("bw write --two -s 64 -t 128")},
+	{"write-64-list", ours("bw write --two -s 64 -t 128 -l 64")},
+	{"write-64", ours("bw write --two -s 64 -t 128")},
 	{"ping-spin", anchor("ping-spin")},
-	{"lat-poll", softnic("lat write --two -s 8 --poll")},
+	{"lat-poll", ours("lat write --two -s 8 --poll")},
 	{"ucx-tag-lat", ucx("tag_lat", 8, 20000)},
-	{"lat-fadd", softnic("lat atomic --two --poll")},
+	{"lat-fadd", ours("lat atomic --two --poll")},
 	{"ucx-put-lat", ucx("ucp_put_lat", 8, 20000)},
 	{"ping-block", anchor("ping-block")},
-	{"lat-block", softnic("lat write --two -s 8 --block")},
+	{"lat-block", ours("lat write --two -s 8 --block")},
 	{"ping-netpoll", anchor("ping-netpoll")},
-	{"lat-events", softnic("lat write --two -s 8 -e")},
+	{"lat-events", ours("lat write --two -s 8 -e")},
 	{"ib_write_bw", perftest("ib_write_bw", "-s", "65536", "-t", "16", "-n", "2000", "-m", "4096")},
 	{"ib_send_lat", perftest("ib_send_lat", "-e", "-s", "8", "-n", "2000", "-m", "4096")},
 }
 
-// softnic returns a run of `softnic bench`. Bandwidth waits as bench.wait says, unless the arguments do.
-func softnic(line string, more ...string) func(context.Context, *bench) (sample, error) {
+// ours returns a run of `softnic bench`. Bandwidth waits as bench.wait says, unless the arguments do.
+func ours(line string, more ...string) func(context.Context, *bench) (sample, error) {
 	return func(ctx context.Context, b *bench) (sample, error) {
 		args := append([]string{"bench"}, strings.Fields(line)...)
 		args = append(append(args, more...), "-j", "-D", fmt.Sprintf("%ds", seconds))
@@ -283,6 +282,3 @@ func firstLine(out []byte) string {
 	l, _, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
 	return l
 }
-
-// limit is how long a run may take.
-const limit = 60 * time.Second

@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -24,6 +25,7 @@ type bench struct {
 	env           []string      // and this into its environment
 	patience      time.Duration // that is left
 	cpu           time.Duration // that programs which have ended used
+	lab           *guest        // nil: this is not the lab's guest
 }
 
 func (b *bench) command(ctx context.Context, name string, args ...string) *exec.Cmd {
@@ -42,6 +44,12 @@ func (b *bench) used(s *os.ProcessState) {
 	}
 }
 
+// unevenClock is in what perftest says when the processor's clock does not run evenly, as in an emulator that is not given its time:
+// then it fails, or measures nonsense.
+const unevenClock = "Correlation coefficient r^2"
+
+var errUnevenClock = errors.New("perftest could not tell how fast the clock is")
+
 // output runs a program and returns what it prints.
 func (b *bench) output(ctx context.Context, name string, args ...string) ([]byte, error) {
 	cmd := b.command(ctx, name, args...)
@@ -49,6 +57,9 @@ func (b *bench) output(ctx context.Context, name string, args ...string) ([]byte
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	err := cmd.Run()
 	b.used(cmd.ProcessState)
+	if bytes.Contains(errs.Bytes(), []byte(unevenClock)) {
+		err = errUnevenClock
+	}
 	if err != nil {
 		why := firstLine(errs.Bytes())
 		if why == "" {
@@ -64,6 +75,7 @@ type server struct {
 	b    *bench
 	cmd  *exec.Cmd
 	out  *bufio.Reader
+	errs bytes.Buffer // to be read when it is over
 	once sync.Once
 	over chan struct{}
 }
@@ -77,6 +89,7 @@ func (b *bench) start(ctx context.Context, name string, args ...string) (*server
 		return nil, err
 	}
 	s.cmd.Stdout, s.out = w, bufio.NewReader(r)
+	s.cmd.Stderr = &s.errs
 	if err := s.cmd.Start(); err != nil {
 		r.Close()
 		w.Close()
@@ -137,11 +150,14 @@ func (b *bench) untilThere(ctx context.Context, s *server, name string, args ...
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
-		if out, err = b.output(ctx, name, args...); err == nil || ctx.Err() != nil {
+		if out, err = b.output(ctx, name, args...); err == nil || ctx.Err() != nil || errors.Is(err, errUnevenClock) {
 			return out, err
 		}
 		select {
 		case <-s.over:
+			if bytes.Contains(s.errs.Bytes(), []byte(unevenClock)) {
+				err = errUnevenClock
+			}
 			return nil, err // it was there, and is not any more
 		default:
 		}

@@ -14,19 +14,24 @@ import (
 // measured is a run of a probe.
 type measured struct {
 	Sample sample  `json:"sample"`
-	Others float64 `json:"others"` // CPUs that other processes used meanwhile
+	Others float64 `json:"others"`          // CPUs that other processes used meanwhile
+	Guest  float64 `json:"guest,omitempty"` // of the lab's guest: CPUs in use there before, when nothing was to run
 }
+
+// quiet reports whether the machine, and the lab's guest, left the CPU to it.
+func (m measured) quiet() bool { return m.Others <= tooBusy && m.Guest <= tooBusy }
 
 // series is what the runs of a probe gave.
 type series struct {
-	Runs []measured `json:"runs"`
-	Err  string     `json:"error,omitempty"` // why there are no more
+	Runs   []measured `json:"runs"`
+	Failed int        `json:"failed,omitempty"` // so many failed
+	Err    string     `json:"error,omitempty"`  // why there are no more
 }
 
 // quiet counts the runs that can be believed.
 func (s *series) quiet() (n int) {
 	for _, m := range s.Runs {
-		if m.Others <= tooBusy {
+		if m.quiet() {
 			n++
 		}
 	}
@@ -47,7 +52,7 @@ func (s *series) spread(m metric, times float64, want int) (sp spread, busy, ok 
 	busy = quiet < want
 	var v []float64
 	for _, r := range s.Runs {
-		if x, has := r.Sample[m]; has && (quiet == 0 || r.Others <= tooBusy) {
+		if x, has := r.Sample[m]; has && (quiet == 0 || r.quiet()) {
 			v = append(v, x*times)
 		}
 	}
@@ -68,13 +73,15 @@ type judged struct {
 	Goal    float64 `json:"goal"`
 	Stretch float64 `json:"stretch"`
 	Verdict string  `json:"verdict"`
-	Busy    bool    `json:"busy"`   // too few runs on a quiet machine: not to be believed
-	Quiet   int     `json:"quiet"`  // so many there were, of the probe that had fewest
-	Others  float64 `json:"others"` // CPUs that other processes used, at most
+	Busy    bool    `json:"busy"`            // too few runs on a quiet machine: not to be believed
+	Quiet   int     `json:"quiet"`           // so many there were, of the probe that had fewest
+	Others  float64 `json:"others"`          // CPUs that other processes used, at most
+	Guest   float64 `json:"guest,omitempty"` // and what was in use in the lab's guest
 	Value   *spread `json:"value,omitempty"`
 	Anchor  *spread `json:"anchor,omitempty"` // nil: the value itself is judged
 	Unit    metric  `json:"unit"`
-	Why     string  `json:"why,omitempty"` // there is no number
+	Failed  int     `json:"failed,omitempty"` // runs that failed, and were made again
+	Why     string  `json:"why,omitempty"`    // there is no number
 
 	row row
 }
@@ -91,8 +98,9 @@ func judge(r row, got map[string]*series, want int) judged {
 		}
 		sp, busy, ok := s.spread(v.metric, v.factor(), want)
 		for _, m := range s.Runs {
-			j.Others = max(j.Others, m.Others)
+			j.Others, j.Guest = max(j.Others, m.Others), max(j.Guest, m.Guest)
 		}
+		j.Failed += s.Failed
 		j.Busy = j.Busy || busy
 		j.Quiet = min(j.Quiet, s.quiet())
 		if !ok {
@@ -133,7 +141,7 @@ func (j *judged) line() string {
 	}
 	fmt.Fprintf(&b, "%-44s %6s", j.What, ratio(j.Ratio))
 	if j.row.noGoal {
-		fmt.Fprintf(&b, "  %-31s", "no goal")
+		fmt.Fprintf(&b, "  %-31s", j.row.without())
 	} else {
 		sign := ">="
 		if j.AtMost {
@@ -146,8 +154,14 @@ func (j *judged) line() string {
 		fmt.Fprintf(&b, ", %s", describe(j.row.anchor, j.Anchor, j.Unit))
 	}
 	b.WriteString(")")
+	if j.Failed > 0 {
+		fmt.Fprintf(&b, "  %d RUNS FAILED", j.Failed)
+	}
 	if j.Busy {
 		fmt.Fprintf(&b, "  MACHINE BUSY: %d quiet runs, others used up to %.2f CPUs", j.Quiet, j.Others)
+		if j.Guest > tooBusy {
+			fmt.Fprintf(&b, ", and %.2f in the guest", j.Guest)
+		}
 	}
 	return b.String()
 }
@@ -189,14 +203,20 @@ func number(x float64) string {
 
 func ratio(x float64) string { return strconv.FormatFloat(x, 'f', 2, 64) }
 
-// printReport prints all rows, and what to think of them.
-func printReport(w io.Writer, m machine, js []judged) {
-	fmt.Fprintln(w, m)
+// printReport prints all rows, and what to think of them. The lab's machine, if there is one, goes before the first of its rows.
+func printReport(w io.Writer, r report) {
+	fmt.Fprintln(w, r.Machine)
 	count := map[string]int{}
-	for i := range js {
-		fmt.Fprintln(w, js[i].line())
-		count[js[i].Verdict]++
-		if js[i].Busy {
+	lab := r.Lab
+	for i := range r.Rows {
+		j := &r.Rows[i]
+		if lab != nil && j.row.lab {
+			fmt.Fprintln(w, "in the lab's virtual machine:", lab)
+			lab = nil
+		}
+		fmt.Fprintln(w, j.line())
+		count[j.Verdict]++
+		if j.Busy {
 			count["busy"]++
 		}
 	}
