@@ -97,7 +97,7 @@ func merge(got map[string]*series, lab *report, err error, rs []row) {
 	for _, p := range needed(labProbes, rs) {
 		s := &series{Err: "the lab's virtual machine did not measure it"}
 		if err != nil {
-			s.Err = "left out, because the lab's virtual machine cannot be had: " + strings.ReplaceAll(strings.TrimSpace(err.Error()), "\n", "; ")
+			s.Err = "left out: " + strings.ReplaceAll(strings.TrimSpace(err.Error()), "\n", "; ")
 		} else if lab.Probes[p.name] != nil {
 			s = lab.Probes[p.name]
 		}
