@@ -45,7 +45,7 @@ corpus: ## makes the golden captures in testdata anew: kernel rxe in a VM, and s
 	$(GO) test -count 1 -run '^TestGoldenAsTshark$$' ./interop/judge
 
 ROWS ?=
-bench: ## softnic against what a user would take instead: ROWS=P1,P6 for some rows, ARGS=-j for JSON
+bench: ## softnic against what a user would take instead: ROWS=P1,R1 for some rows, ARGS=-lab for all with those of the VM, ARGS=-j for JSON
 	@bash interop/bench/run.sh $(if $(ROWS),-rows $(ROWS)) $(ARGS)
 
 pyverbs: ## rdma-core v44's own Python suite, on a copy of yours: TESTS=<rdma-core v44>/tests

@@ -124,6 +124,11 @@ func TestJudge(t *testing.T) {
 		t.Errorf("%+v\n%s", j, j.line())
 	}
 
+	// Also where it is the other one that has no quiet run.
+	if j = judge(r, map[string]*series{"w": noisy["w"], "i": {Runs: append(runs(bytesPerSec, 0.1, 8e9).Runs, runs(bytesPerSec, 0.9, 1e9, 1e9).Runs...)}}, 1); !j.Busy || j.Anchor.Runs != 3 || j.Ratio != 0.3 {
+		t.Errorf("%+v\n%s", j, j.line())
+	}
+
 	r.anchor = value{probe: "i", metric: bytesPerSec, times: 2}
 	if j := judge(r, got, 3); j.Ratio != 430e6/3.4e9 || !strings.Contains(j.line(), "2 x i 3,400 MB/s") {
 		t.Errorf("%+v\n%s", j, j.line())

@@ -46,22 +46,20 @@ type spread struct {
 	Runs   int     `json:"runs"`
 }
 
-// spread returns that of a metric, over the quiet runs, or over all where none is quiet. busy is true where fewer are quiet than wanted.
-func (s *series) spread(m metric, times float64, want int) (sp spread, busy, ok bool) {
-	quiet := s.quiet()
-	busy = quiet < want
+// spread returns that of a metric, over all runs or over the quiet ones.
+func (s *series) spread(m metric, times float64, all bool) (sp spread, ok bool) {
 	var v []float64
 	for _, r := range s.Runs {
-		if x, has := r.Sample[m]; has && (quiet == 0 || r.quiet()) {
+		if x, has := r.Sample[m]; has && (all || r.quiet()) {
 			v = append(v, x*times)
 		}
 	}
 	if len(v) == 0 {
-		return sp, busy, false
+		return sp, false
 	}
 	slices.Sort(v)
 	n := len(v)
-	return spread{Median: (v[(n-1)/2] + v[n/2]) / 2, Min: v[0], Max: v[n-1], Runs: n}, busy, true
+	return spread{Median: (v[(n-1)/2] + v[n/2]) / 2, Min: v[0], Max: v[n-1], Runs: n}, true
 }
 
 // judged is a row with what was measured. JSON has it so.
@@ -89,6 +87,11 @@ type judged struct {
 // judge judges a row by what the probes gave. want is how many quiet runs make it believable.
 func judge(r row, got map[string]*series, want int) judged {
 	j := judged{ID: r.id, What: r.what, AtMost: r.atMost, Goal: r.goal, Stretch: r.stretch, Verdict: unknown, Unit: r.value.metric, Quiet: math.MaxInt, row: r}
+	// Where the value or its anchor has no quiet run, all runs of both count: a quiet one is not to be held against a disturbed one.
+	all := false
+	for _, p := range []string{r.value.probe, r.anchor.probe} {
+		all = all || got[p] != nil && got[p].quiet() == 0
+	}
 	take := func(v value) (*spread, bool) {
 		s := got[v.probe]
 		if s == nil {
@@ -96,12 +99,12 @@ func judge(r row, got map[string]*series, want int) judged {
 			j.Quiet = 0
 			return nil, false
 		}
-		sp, busy, ok := s.spread(v.metric, v.factor(), want)
+		sp, ok := s.spread(v.metric, v.factor(), all)
 		for _, m := range s.Runs {
 			j.Others, j.Guest = max(j.Others, m.Others), max(j.Guest, m.Guest)
 		}
 		j.Failed += s.Failed
-		j.Busy = j.Busy || busy
+		j.Busy = j.Busy || s.quiet() < want
 		j.Quiet = min(j.Quiet, s.quiet())
 		if !ok {
 			j.Why = v.probe + ": no " + string(v.metric)
