@@ -19,6 +19,7 @@ type guest struct {
 	host  string
 	looks int  // so often it is looked whether the host and the guest say what they should
 	nets  bool // the network namespaces are there
+	up    *wire
 }
 
 // newGuest returns the machine that this program runs in, if it is the lab's.

@@ -68,7 +68,8 @@ func labSeconds(o options, rs []row) int {
 	return 600 + int(o.patience.Seconds()) + 2*o.repeat*len(needed(labProbes, rs))*20
 }
 
-// readLab reads the report, one line, among what the script and the guest say, and returns the last line that says something.
+// readLab reads reports, each a line, among what the script and the guest say. The last one counts: there is one after each round. It also returns
+// the last line that says something.
 func readLab(r io.Reader, tell func(string)) (got *report, last string, err error) {
 	lines := bufio.NewReader(r)
 	for {

@@ -39,6 +39,7 @@ func TestParseHost(t *testing.T) {
 
 func TestReadLab(t *testing.T) {
 	const said = `interop: building the VM lab in /x (once; a few minutes)
+{"machine":{"cpu":"QEMU","cpus":1},"wait":"block","rows":null,"probes":{}}
 round 1  rxe             30 MB/s
 
 {"machine":{"cpu":"QEMU","cpus":2},"wait":"block","rows":null,"probes":{"rxe":{"runs":[{"sample":{"bytes/s":3e7},"others":0.1,"guest":0.3}]}}}

@@ -5,7 +5,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -143,7 +142,7 @@ func (w *wire) perftest(ctx context.Context, t transfer) (sample, error) {
 	var lines [2][]string
 	for i, e := range w.ends() {
 		if e.nic == rxe {
-			lines[i] = append(t.perftest(), "-d", fmt.Sprintf("rxe%d", e.n))
+			lines[i] = append(t.perftest(), "-d", e.rxe())
 			continue
 		}
 		dir, err := os.MkdirTemp("", "snb")

@@ -97,6 +97,12 @@ func run(args []string, stdout, stderr io.Writer) int {
 		if b.lab, err = newGuest(o.short); err != nil {
 			return fail(1, err)
 		}
+		// The host has what there is also when this machine does not come to its end.
+		b.each = func(got map[string]*series) {
+			if o.json {
+				_ = json.NewEncoder(stdout).Encode(report{Machine: thisMachine(o.softnic), Wait: o.wait, Probes: got})
+			}
+		}
 	}
 	got, err := b.interleaved(ctx, needed(here, rs), o.repeat, tell)
 	if b.lab != nil {
@@ -165,6 +171,9 @@ func (b *bench) interleaved(ctx context.Context, probes []probe, repeat int, tel
 			}
 			s.Runs = append(s.Runs, m)
 			tell(fmt.Sprintf("round %d  %-15s %s%s", round+1, p.name, m.Sample, m.note()))
+		}
+		if b.each != nil {
+			b.each(got)
 		}
 	}
 	return got, nil

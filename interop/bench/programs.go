@@ -26,6 +26,8 @@ type bench struct {
 	patience      time.Duration // that is left
 	cpu           time.Duration // that programs which have ended used
 	lab           *guest        // nil: this is not the lab's guest
+
+	each func(map[string]*series) // is called after each round; may be nil
 }
 
 func (b *bench) command(ctx context.Context, name string, args ...string) *exec.Cmd {

@@ -32,6 +32,7 @@ type end struct {
 
 func (e end) dev() string  { return fmt.Sprintf("v%d", e.n) }
 func (e end) addr() string { return fmt.Sprintf("10.9.0.%d", e.n+1) }
+func (e end) rxe() string  { return fmt.Sprintf("rxe%d", e.n) }
 func (e end) mac() string  { return fmt.Sprintf("02:00:00:00:09:0%d", e.n+1) }
 
 // netns is the network namespace of the end; "" is the first.
@@ -119,17 +120,23 @@ func (g *guest) close(ctx context.Context) error {
 
 // clear removes the veth pair: the kernel's NIC first, because a device that goes away under it is waited for for ever.
 func (g *guest) clear(ctx context.Context) (err error) {
-	for _, name := range []string{"rxe0", "rxe1"} {
-		if _, there := os.Stat("/sys/class/infiniband/" + name); there == nil {
-			err = errors.Join(err, command(ctx, "", "rdma", "link", "del", name))
+	if g.up == nil {
+		return nil
+	}
+	for _, e := range g.up.ends() {
+		if e.nic == rxe {
+			if _, there := os.Stat("/sys/class/infiniband/" + e.rxe()); there == nil {
+				err = errors.Join(err, command(ctx, "", "rdma", "link", "del", e.rxe()))
+			}
 		}
 	}
-	// One end takes the other with it; an end that is not there is no fault.
-	for _, netns := range []string{"", "bench0", "bench1"} {
-		for _, dev := range []string{"v0", "v1"} {
-			_ = ip(ctx, netns, "link del "+dev+"\n")
+	// One end takes the other with it. An end that is not there is no fault: setUp may have ended early.
+	for _, e := range []end{g.up.near, {n: g.up.near.n, nic: rxe}} {
+		if ip(ctx, e.netns(), "link del "+e.dev()+"\n") == nil {
+			break
 		}
 	}
+	g.up = nil
 	return err
 }
 
@@ -139,6 +146,7 @@ func (w *wire) setUp(ctx context.Context) error {
 	if err := errors.Join(g.prepare(ctx), g.clear(ctx)); err != nil {
 		return err
 	}
+	g.up = w
 	lines := fmt.Sprintf("link add v0 address %s mtu 9000 type veth peer name v1 address %s mtu 9000\n", w.near.mac(), w.far.mac())
 	for _, e := range w.ends() {
 		if e.netns() != "" {
@@ -185,7 +193,7 @@ func (w *wire) raise(ctx context.Context, e, other end) error {
 
 // addRxe makes the kernel's NIC, and waits until it has the address.
 func addRxe(ctx context.Context, e end) error {
-	name := fmt.Sprintf("rxe%d", e.n)
+	name := e.rxe()
 	if err := command(ctx, "", "rdma", "link", "add", name, "type", "rxe", "netdev", e.dev()); err != nil {
 		return err
 	}

@@ -27,8 +27,10 @@ func TestBench(t *testing.T) {
 			Value, Anchor           *struct{ Median float64 }
 		}
 	}
-	if err := json.Unmarshal([]byte(r.Stdout), &report); err != nil {
-		t.Fatalf("%v: %v", err, r)
+	for d := json.NewDecoder(strings.NewReader(r.Stdout)); d.More(); { // one after each round, and the last
+		if err := d.Decode(&report); err != nil {
+			t.Fatalf("%v: %v", err, r)
+		}
 	}
 	seen := map[string]bool{}
 	for _, row := range report.Rows {
