@@ -3,6 +3,7 @@ package device
 import (
 	"context"
 	"math/rand/v2"
+	"runtime"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -73,7 +74,7 @@ func TestQuietRings(t *testing.T) {
 	defer cancel()
 	const messages = 2000
 	quiet := 0
-	for i := range messages {
+	for i, end := 0, time.Now().Add(20*time.Second); i < messages || (quiet == 0 || ring.becomes.Load() < 2) && time.Now().Before(end); i++ {
 		if err := b.qp.PostRecv(&RecvWR{}); err != nil {
 			t.Fatal(err)
 		}
@@ -86,7 +87,7 @@ func TestQuietRings(t *testing.T) {
 		// The program does not look at the link, and so leaves that to the receiver's goroutine.
 		for done := 0; done == 0; {
 			if done = cq.take(make([]WC, 1)); done == 0 {
-				time.Sleep(time.Microsecond)
+				runtime.Gosched()
 			}
 			if ctx.Err() != nil {
 				t.Fatalf("message %d was not sent; %d were posted without a doorbell, the ring is quiet: %v", i, quiet, ring.quiet.Load())
@@ -98,7 +99,7 @@ func TestQuietRings(t *testing.T) {
 		}
 	}
 	if quiet == 0 || ring.becomes.Load() < 2 {
-		t.Errorf("%d of %d were posted without a doorbell, %d times it became quiet", quiet, messages, ring.becomes.Load())
+		t.Errorf("%d were posted without a doorbell, %d times it became quiet", quiet, ring.becomes.Load())
 	}
 	for end := time.Now().Add(20 * time.Second); ring.quiet.Load(); {
 		if time.Now().After(end) {

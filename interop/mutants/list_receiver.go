@@ -6,11 +6,11 @@ var receiverMutants = []mutant{
 	{name: "a queue pair says goodbye", file: "device/run.go", old: "if !q.dead && !q.sending && q.tx.Patient() {", new: "if false && q.tx.Patient() {", tests: "TestAckNotForgotten", packages: "./device"},
 	{name: "a device that is closed sends what it holds", file: "device/device.go", old: "\td.rx.close()\n", new: "", tests: "TestAckNotForgotten", packages: "./device"},
 	{name: "who sleeps at the link hears of what is held", file: receiverFile, old: "r.holds.Add(1)\n\tif r.sits.Load() {", new: "r.holds.Add(1)\n\tif false {", tests: "TestHeldWhileAnotherSleeps", packages: "./device"},
-	{name: "only plain acknowledgements are held", file: "device/receive.go", old: "rx.mayHold() && !q.sending && q.tx.Patient()", new: "rx.mayHold() && !q.sending", tests: "TestSmallRequestsGather|TestAckHeld|TestWaysToWait|TestAnswersAreNotHeld", packages: "./device"},
+	{name: "only plain acknowledgements are held", file: "device/receive.go", old: "rx != nil && !q.sending && q.tx.Patient()", new: "rx != nil && !q.sending", tests: "TestSmallRequestsGather|TestAckHeld|TestWaysToWait|TestAnswersAreNotHeld", packages: "./device"},
 	{name: "who posts does not look", file: receiverFile, old: "int64(lookEvery) && r.away.Load() {\n\t\tr.posted.Store(int64(now))\n\t\tr.turn()", new: "int64(lookEvery) {\n\t\tr.posted.Store(int64(now))\n\t\tr.look()", tests: "TestPosterDoesNotLook", packages: "./device"},
 	{name: "few requests do not wait for company", file: "device/run.go", old: "q.eng.Outstanding() >= deep+n", new: "q.eng.Outstanding() >= n", tests: "TestSmallRequestsGather", packages: "./device"},
 	{name: "a bunch of requests goes", file: "device/run.go", old: "n >= bunch ||", new: "n > 2*bunch ||", tests: "TestSmallRequestsGather", packages: "./device"},
-	{name: "acknowledgements go behind requests", file: "device/run.go", old: "\t\t\tq.out.AcksLast()\n", new: "", tests: "TestAckHeld", packages: "./device"},
+	{name: "acknowledgements go behind requests", file: "device/run.go", old: "\t\tq.out.AcksLast()\n", new: "", tests: "TestAckHeld", packages: "./device"},
 	{name: "an ACK does not pass other answers", file: "transport/tx.go", old: "\t\tif t.Token == 0 {\n\t\t\treturn\n\t\t}\n\t}\n\tfor range acks", new: "\t\t_ = t\n\t}\n\tfor range acks", tests: "TestAcksLast", packages: "./transport"},
 	{name: "the end of a context wakes who sleeps at the link", file: waitingFile, old: "r.stop = context.AfterFunc(ctx, r.link.Wake)", new: "r.stop = nil", tests: "TestSleeperIsWoken", packages: "./device"},
 	{name: "a completion wakes who sleeps at the link", file: waitingFile, old: "if r := s.at.Load(); r != nil {", new: "if r := s.at.Load(); false {", tests: "TestSleeperIsWoken", packages: "./device"},
@@ -25,6 +25,9 @@ var receiverMutants = []mutant{
 	{name: "one Wake wakes once", file: "link/udp/await_linux.go", old: "\t\t_ = l.file.SetReadDeadline(time.Time{})\n", new: "", tests: "TestAwait", packages: "./link/udp"},
 	{name: "uverbs: a queue pair below RTS is not quiet", file: "uverbs/bell.go", old: "case b.open && b.quiet:", new: "case b.quiet:", tests: "TestBell", packages: "./uverbs"},
 	{name: "uverbs: the state bytes of others stay", file: "uverbs/bell.go", old: "old&^(0xFF<<b.shift)|state<<b.shift", new: "state<<b.shift", tests: "TestBell", packages: "./uverbs"},
+	{name: "acknowledgements of several leave together", file: "device/receive.go", old: "\t\trx.settle() // what", new: "\t\t_ = rx // what", tests: "TestTogether", packages: "./device"},
+	{name: "what came meanwhile is sent", file: "device/together.go", old: "\t\tq.leave(r.dev.now(), maxBursts, false) // what came meanwhile\n", new: "\t\tq.mu.Unlock()\n", tests: "TestTogether", packages: "./device"},
+	{name: "a burst is to one host", file: "link/tx.go", old: "return a == *p\n", new: "return true\n", tests: "TestBurst|TestPort", packages: "./link"},
 
 	// Headers that are like the one before.
 	{name: "a sealed header is of one path", file: "wire/sealer.go", old: "if s.path != p.Path || s.ibLen", new: "if s.ibLen", tests: "TestSealerAndChecker", packages: "./wire"},
