@@ -52,7 +52,9 @@ func (l *lastKey) begin(k *keys, key uint32, pd *PD, va, n uint64, a Access) boo
 	if l.key != key || l.pd != pd || l.version != k.version.Load() || l.access&a != a || !within(va, n, l.base, l.size) {
 		return false
 	}
-	l.mem.begin()
+	if !l.mem.again() {
+		return false
+	}
 	if l.version == k.version.Load() {
 		return true
 	}

@@ -1,7 +1,11 @@
 package device
 
 import (
+	"runtime"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/softnic/softnic/transport"
 )
@@ -50,4 +54,75 @@ func TestLastKey(t *testing.T) {
 	if none.begin(&k, 0, nil, 0, 0, 0) {
 		t.Error("nothing was looked up")
 	}
+}
+
+// TestLastKeyGone: a region that goes between the look at the version and the access is not begun: its last reference cannot go twice, of
+// a window not that to the region below either. And who remembers it does not keep its memory.
+func TestLastKeyGone(t *testing.T) {
+	k := newKeys()
+	k.lock()
+	k.mu.Unlock()
+	below, mem := new(region), new(region)
+	below.open(NewMemory(make([]byte, 4096)), nil)
+	mem.open(NewMemory(make([]byte, 4096)), below)
+	pd := new(PD)
+	l := lastKey{k.version.Load(), 7, pd, mem, 0x1000, 4096, RemoteRead}
+	mem.Discard() // the version that is counted up is not seen: l.begin is past that look
+	if l.begin(&k, 7, pd, 0x1000, 1, RemoteRead) {
+		t.Error("an access began")
+		l.mem.Release()
+	}
+	if mem.state.Load() != 0 || below.state.Load() != oneRef {
+		t.Errorf("references: %#x, of the region below %#x", mem.state.Load(), below.state.Load())
+	}
+	if mem.Memory != nil || mem.of != nil {
+		t.Error("the memory is kept")
+	}
+}
+
+// TestLastKeyRace: regions come and go while queue pairs use them.
+func TestLastKeyRace(t *testing.T) {
+	k := newKeys()
+	pd := new(PD)
+	var now atomic.Pointer[MR]
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	for range 2 {
+		wg.Go(func() {
+			q := &QP{dev: &Device{}, pd: pd}
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				m := now.Load()
+				if m == nil {
+					continue
+				}
+				for range 20 {
+					if mem, _ := k.acquireRemote(q, m.rkey, m.base, 8, RemoteRead); mem != nil {
+						if _, ok := mem.Slices(nil, m.base, 8); !ok {
+							t.Error("no memory")
+						}
+						mem.Release()
+					}
+				}
+			}
+		})
+	}
+	for i, end := uint32(0), time.Now().Add(200*time.Millisecond); time.Now().Before(end); i++ {
+		m := &MR{mem: new(region), pd: pd, base: 0x1000, size: 64, access: RemoteRead, lkey: i + 1, rkey: i + 1}
+		m.mem.open(&goMemory{base: 0x1000, b: make([]byte, 64)}, nil)
+		k.lock()
+		k.publish(m)
+		k.mu.Unlock()
+		now.Store(m)
+		runtime.Gosched()
+		k.remove(m)
+		m.mem.Discard()
+		<-m.mem.gone
+	}
+	close(stop)
+	wg.Wait()
 }

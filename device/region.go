@@ -35,6 +35,20 @@ func (r *region) open(m transport.Memory, of *region) {
 // begin begins an access. The caller has found the key under the key table's lock.
 func (r *region) begin() { r.state.Add(oneRef + oneRun) }
 
+// again is begin for who has only remembered the region; false if it is gone. Such a region must not get another reference: with that the last
+// one would go a second time.
+func (r *region) again() bool {
+	for {
+		s := r.state.Load()
+		if uint32(s) == 0 {
+			return false
+		}
+		if r.state.CompareAndSwap(s, s+oneRef+oneRun) {
+			return true
+		}
+	}
+}
+
 // Release implements transport.Region.
 func (r *region) Release() { r.drop(oneRef + oneRun) }
 
@@ -50,8 +64,10 @@ func (r *region) drop(n uint64) {
 		}
 	}
 	if uint32(s) == 0 {
-		if r.of != nil {
-			r.of.Discard()
+		of := r.of
+		r.Memory, r.of = nil, nil // queue pairs may remember the region for long (lastKey): that is not to keep a program's memory
+		if of != nil {
+			of.Discard()
 		}
 		close(r.gone)
 	}
