@@ -1,6 +1,7 @@
 package device
 
 import (
+	"slices"
 	"sync"
 	"time"
 )
@@ -46,6 +47,11 @@ func (r *receiver) rung(q *QP) {
 	if r.sits.Load() { // who sits down from now on rings it
 		r.link.Wake()
 	}
+	if r.failed.Load() { // and who fails from now on
+		r.drive.Lock()
+		r.bells.ring()
+		r.drive.Unlock()
+	}
 }
 
 func (b *bells) add(q *QP) bool {
@@ -58,14 +64,22 @@ func (b *bells) add(q *QP) bool {
 	return true
 }
 
+// remove is told of a queue pair that goes.
+func (b *bells) remove(q *QP) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.quiet = slices.DeleteFunc(b.quiet, func(o *QP) bool { return o == q })
+}
+
 // look has the engines of quiet queue pairs look at their rings; it reports whether there was anything. The receiver's drive is held.
 func (b *bells) look() bool {
 	b.mu.Lock()
 	b.due = append(b.due[:0], b.quiet...)
 	b.mu.Unlock()
 	any := false
-	for _, q := range b.due {
+	for i, q := range b.due {
 		any = q.lookAtRing(false) || any
+		b.due[i] = nil
 	}
 	return any
 }
@@ -92,7 +106,8 @@ func (b *bells) empty() bool {
 	return len(b.quiet) == 0
 }
 
-// lookAtRing looks for requests in the ring, with loud from now on for the last time; it reports whether there were any.
+// lookAtRing looks for requests in the ring, with loud from now on for the last time; it reports whether the engine has taken any. Those that
+// it cannot take yet (a full window, an RNR wait, SQD) are no news: it takes them by itself when it can.
 func (q *QP) lookAtRing(loud bool) bool {
 	ring := q.sendRing.(QuietRing)
 	q.mu.Lock()
@@ -102,12 +117,13 @@ func (q *QP) lookAtRing(loud bool) bool {
 			ring.Quiet(false)
 		}
 	}
-	if q.dead || q.takesSends() != nil || !ring.Pending() {
+	if q.dead || q.takesSends() != nil || q.attr.State == StateSQD || !ring.Pending() {
 		q.mu.Unlock()
 		return false
 	}
-	now := q.dev.now()
+	now, before := q.dev.now(), q.fetches
 	q.eng.Doorbell(now)
+	any := q.fetches != before
 	q.leave(now, maxBursts, false)
-	return true
+	return any
 }

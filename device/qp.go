@@ -131,6 +131,7 @@ type QP struct {
 	held                   bool      // the receiver has been told that there is something to send, see receiver.hold
 	quiet                  bool      // the receiver looks at sendRing
 	rungAt                 time.Time // the last doorbell for it
+	fetches                uint32    // from it, so far
 
 	// The flusher alone uses these, while sending is set.
 	out     transport.TxList
@@ -367,6 +368,9 @@ func (q *QP) destroy(force bool) error {
 		return &OpError{"destroy_qp", qpName(q.num), because(EBUSY, "multicast groups that it is attached to: %d", n)}
 	}
 	q.dead = true
+	if q.quiet {
+		q.dev.rx.bells.remove(q)
+	}
 	defer close(q.gone)
 	q.attr.State = StateReset
 	for q.sending {

@@ -118,6 +118,9 @@ func (s *sendSide) Fetch(wr *SendWR) (Status, bool) {
 		return q.sq.Fetch(wr)
 	}
 	st, ok := q.sendRing.Fetch(wr)
+	if ok {
+		q.fetches++
+	}
 	if ok && st == StatusSuccess {
 		if err := q.validate(wr); err != nil {
 			q.dev.log.Debug("bad work request", "qp", q.num, "err", err)
