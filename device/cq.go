@@ -124,16 +124,23 @@ func (q *CQ) take(wc []WC) int {
 }
 
 // Wait is Poll that blocks until there is a completion or ctx ends. It does
-// not use or disturb Arm and channels. One goroutine at a time may wait. It fails
+// not use or disturb Arm and channels. Of several goroutines that wait each completion wakes one. It fails
 // with the error of ctx, and with EIO when the queue is destroyed and what it held was taken. With no room in wc it returns 0 at once.
 func (q *CQ) Wait(ctx context.Context, wc []WC) (int, error) {
 	for {
-		if n := q.take(wc); n > 0 || len(wc) == 0 {
+		n := q.take(wc)
+		if n > 0 && n < len(wc) || len(wc) == 0 {
 			return n, nil
 		}
 		q.mu.Lock()
-		dead := q.dead
+		dead, more := q.dead, q.n > 0
 		q.mu.Unlock()
+		if n > 0 {
+			if more { // for another who waits: there is one token for all that has come
+				q.wake.wake()
+			}
+			return n, nil
+		}
 		if dead {
 			q.wake.wake() // for another who waits
 			return 0, &OpError{"poll_cq", q.name(), because(EIO, "it is destroyed")}

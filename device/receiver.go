@@ -35,6 +35,7 @@ type receiver struct {
 	wanted atomic.Int32  // who wants the seat of the receiver's goroutine
 	away   atomic.Bool
 	parked atomic.Bool  // away, until the seat is free
+	taken  atomic.Bool  // a program has the seat; the channel's length would be read without a barrier
 	sits   atomic.Bool  // he who has the seat sleeps
 	left   atomic.Int64 // when a program last left the seat
 	waits  patience     // of programs
@@ -66,6 +67,8 @@ const (
 	lookEvery = 50 * time.Microsecond  // programs that look so often need no help
 	glance    = time.Millisecond       // how often the receiver's goroutine looks whether they do; Go's timers are no finer where all is idle
 	soon      = 200 * time.Microsecond // who waits again so soon is worth a seat
+
+	farewellMost = 100 * time.Millisecond // how long the end of a device may take for it
 )
 
 func newReceiver(d *Device, src link.Source, p link.Poller) *receiver {
@@ -99,6 +102,7 @@ func (r *receiver) round() bool {
 	}
 	if err := r.src.Recv(r.batch, false); err != nil {
 		r.failed.Store(true)
+		r.bells.ring() // nobody looks any more
 		r.dev.deaf(err)
 		return false
 	}
@@ -116,6 +120,11 @@ func (r *receiver) await() error {
 	r.sits.Store(true)
 	defer r.sits.Store(false)
 	if r.holds.Load() > 0 || r.more.Load() {
+		if !r.drive.TryLock() { // whoever has it sees to that, but perhaps not at once
+			time.Sleep(lookEvery)
+			return nil
+		}
+		r.drive.Unlock()
 		return nil
 	}
 	if !r.bells.empty() { // nobody looks any more: programs have to ring
@@ -160,16 +169,28 @@ func (r *receiver) settle() {
 	}
 }
 
-// close sends what is held, before the link closes.
+// close sends the acknowledgements that are held, before the link closes: also those that somebody who receives at the moment is about to hold.
 func (r *receiver) close() {
-	if r != nil && r.drive.TryLock() {
-		r.settle()
-		r.drive.Unlock()
+	if r == nil {
+		return
+	}
+	said := make(chan struct{})
+	go func() {
+		defer close(said)
+		for _, q := range r.dev.allQPs() {
+			q.mu.Lock()
+			q.farewell()
+			q.mu.Unlock()
+		}
+	}()
+	select {
+	case <-said:
+	case <-time.After(farewellMost): // a send waits, perhaps for ever: the link's end lets go of it
 	}
 }
 
 // mayHold reports whether something may be held: there is somebody who will look.
-func (r *receiver) mayHold() bool { return r != nil && r.away.Load() }
+func (r *receiver) mayHold() bool { return r != nil && r.away.Load() && !r.failed.Load() }
 
 // afterPost receives, now and then, for a program that posts: it may do that for long. It is not taken for a sign that the program looks for
 // completions, for which it may as well wait in other ways.
@@ -218,6 +239,7 @@ func (r *receiver) serve() error {
 		}
 		r.drive.Unlock()
 		if r.failed.Load() {
+			r.watch(context.Background())
 			return net.ErrClosed
 		}
 		c := r.census()
@@ -240,7 +262,7 @@ func (r *receiver) stayAway() {
 	for {
 		c := r.census()
 		time.Sleep(glance)
-		if len(r.seat) > 0 {
+		if r.taken.Load() {
 			r.park()
 			continue
 		}
@@ -254,7 +276,7 @@ func (r *receiver) stayAway() {
 func (r *receiver) park() {
 	r.away.Store(true)
 	r.parked.Store(true)
-	if len(r.seat) > 0 {
+	if r.taken.Load() {
 		<-r.kick
 	}
 	r.parked.Store(false)

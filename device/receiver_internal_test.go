@@ -2,6 +2,7 @@ package device
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/netip"
 	"runtime"
@@ -27,6 +28,7 @@ type polledEnd struct {
 	once    sync.Once
 	asleep  atomic.Int32 // in Await now
 	awaits  atomic.Int32
+	broken  atomic.Bool // Recv fails
 
 	mu   sync.Mutex
 	sent [][]sentFrame // by calls of Send
@@ -60,6 +62,9 @@ func (e *polledEnd) Recv(b *link.Batch, wait bool) error {
 	case <-e.closed:
 		return net.ErrClosed
 	default:
+	}
+	if e.broken.Load() {
+		return errors.New("broken")
 	}
 	return e.in.Recv(b, false)
 }
@@ -525,5 +530,105 @@ func TestPosterDoesNotLook(t *testing.T) {
 	}
 	if n := a.dev.rx.looks.Load() - before; n != 0 {
 		t.Errorf("%d posts were taken for looks", n)
+	}
+}
+
+// TestFarewellOfAll: a device that is closed while somebody else receives sends what he holds all the same.
+func TestFarewellOfAll(t *testing.T) {
+	a, b := twoPolled(t)
+	b.holdAck(t, a)
+	b.dev.rx.drive.Lock() // he who has just held it
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		b.dev.Close()
+	}()
+	a.take(t)
+	b.dev.rx.drive.Unlock()
+	<-closed
+	if n := a.dev.counters.Load(stats.LocalAckTimeoutErr); n != 0 {
+		t.Errorf("%d ACK timers ran out", n)
+	}
+}
+
+// TestNoSpinWhileAnotherReceives: who sits at the link, and knows that something is held, does not burn the processor while another
+// receives for long.
+func TestNoSpinWhileAnotherReceives(t *testing.T) {
+	a, b := twoPolled(t)
+	rx := b.dev.rx
+	b.leave(t, a)
+	q, err := b.ctx.CreateCQ(CQInit{Entries: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		rx.left.Store(time.Now().Add(time.Hour).UnixNano()) // as if he came back at once
+		q.Wait(ctx, make([]WC, 1))
+	}()
+	for end := time.Now().Add(20 * time.Second); !rx.sits.Load() || q.wake.at.Load() == nil; {
+		if time.Now().After(end) {
+			t.Fatal("nobody sleeps at the link")
+		}
+		time.Sleep(10 * time.Microsecond)
+	}
+	rx.drive.Lock()
+	b.qp.mu.Lock()
+	rx.hold(b.qp)
+	b.qp.mu.Unlock()
+	before := rx.looks.Load()
+	time.Sleep(20 * time.Millisecond)
+	if n := rx.looks.Load() - before; n > 2000 {
+		t.Errorf("%d looks in 20 ms", n)
+	}
+	rx.drive.Unlock()
+	cancel()
+	<-done
+}
+
+// TestSeveralWait: each of two completions that come at once wakes one of two who wait for the same queue.
+func TestSeveralWait(t *testing.T) {
+	_, b := twoPolled(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	q, err := b.ctx.CreateCQ(CQInit{Entries: 4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 100 {
+		var wg sync.WaitGroup
+		for range 2 {
+			wg.Go(func() {
+				if _, err := q.Wait(ctx, make([]WC, 1)); err != nil {
+					t.Errorf("round %d: %v", i, err)
+				}
+			})
+		}
+		if i%2 == 0 {
+			time.Sleep(time.Duration(i) * 10 * time.Microsecond)
+		}
+		q.push(&WC{}, false)
+		q.push(&WC{}, false)
+		if wg.Wait(); t.Failed() {
+			return
+		}
+	}
+}
+
+// TestContextIsLetGo: a device that is closed has nothing left at the contexts of those who waited.
+func TestContextIsLetGo(t *testing.T) {
+	_, b := twoPolled(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	b.leave(t, nil)
+	b.dev.rx.seat <- struct{}{} // as one who sits
+	b.dev.rx.watch(ctx)
+	<-b.dev.rx.seat
+	b.dev.Close()
+	if b.dev.rx.done != nil || b.dev.rx.stop != nil {
+		t.Error("the receiver waits for the end of a context")
 	}
 }

@@ -75,8 +75,12 @@ func (r *receiver) wait(ctx context.Context, s *sleeper, start time.Time) {
 			}
 		}
 		s.at.Store(r)
+		if s.woken() { // not len: that has no barrier, and who wakes may not have seen where we sit
+			s.at.Store(nil)
+			return
+		}
 		var err error
-		if len(s.token) == 0 && ctx.Err() == nil {
+		if ctx.Err() == nil {
 			err = r.await()
 		}
 		s.at.Store(nil)
@@ -95,6 +99,7 @@ func (r *receiver) wait(ctx context.Context, s *sleeper, start time.Time) {
 func (r *receiver) sit(ctx context.Context, s *sleeper, now time.Time) bool {
 	select {
 	case r.seat <- struct{}{}:
+		r.taken.Store(true)
 		return true
 	default:
 	}
@@ -107,6 +112,7 @@ func (r *receiver) sit(ctx context.Context, s *sleeper, now time.Time) bool {
 	}
 	select {
 	case r.seat <- struct{}{}:
+		r.taken.Store(true)
 		return true
 	case <-s.token:
 	case <-ctx.Done():
@@ -118,6 +124,7 @@ func (r *receiver) sit(ctx context.Context, s *sleeper, now time.Time) bool {
 // rise gives the seat back.
 func (r *receiver) rise() {
 	r.left.Store(time.Now().UnixNano())
+	r.taken.Store(false)
 	<-r.seat
 	if r.parked.Load() {
 		select {
