@@ -230,3 +230,17 @@ func TestDestroyedRing(t *testing.T) {
 	}
 	a.dev.rx.drive.Unlock()
 }
+
+// TestDoorbellsAreNoLooks: programs that ring often do not poll the device, and the receiver's goroutine is not to believe it.
+func TestDoorbellsAreNoLooks(t *testing.T) {
+	a, b := twoPolled(t)
+	_, q := aQuietRing(t, a, b, UC)
+	a.dev.rx.drive.Unlock()
+	before := a.dev.rx.looks.Load()
+	if err := q.Doorbell(); err != nil {
+		t.Fatal(err)
+	}
+	if a.dev.rx.looks.Load() != before {
+		t.Errorf("%d looks", a.dev.rx.looks.Load()-before)
+	}
+}

@@ -130,27 +130,40 @@ func twoPolled(t *testing.T) (a, b *polledHost) {
 		}
 	}
 	ea, eb := pipe.New(pipe.Config{Addrs: []netip.Prefix{netip.MustParsePrefix("10.0.0.1/24")}}, pipe.Config{Addrs: []netip.Prefix{netip.MustParsePrefix("10.0.0.2/24")}})
-	open := func(ep link.Endpoint) *polledHost {
-		h := &polledHost{end: newPolledEnd(ep), mem: make([]byte, 4096)}
-		var err error
-		h.dev, err = Open(h.end, Options{})
-		must(err)
-		t.Cleanup(func() { h.dev.Close() })
-		h.ctx = h.dev.NewContext()
-		h.pd, _ = h.ctx.AllocPD()
-		h.ch, _ = h.ctx.CreateCompChannel()
-		h.cq, err = h.ctx.CreateCQ(CQInit{Entries: 512, Channel: h.ch})
-		must(err)
-		h.qp, err = h.pd.CreateQP(QPInit{Type: RC, SendCQ: h.cq, RecvCQ: h.cq, SigAll: true, Cap: Cap{SendWR: 256, RecvWR: 256, Inline: 64}})
-		must(err)
-		h.mr, err = h.pd.RegMR(h.mem, LocalWrite|RemoteWrite|RemoteRead)
-		must(err)
-		return h
-	}
-	a, b = open(ea), open(eb)
+	a, b = newPolledHost(t, newPolledEnd(ea)), newPolledHost(t, newPolledEnd(eb))
+	t.Cleanup(func() {
+		a.dev.Close()
+		b.dev.Close()
+	})
 	must(a.qp.Connect(100, b.qp.Address(1, 200), ConnectOptions{Access: RemoteWrite | RemoteRead, Timeout: 20}))
 	must(b.qp.Connect(200, a.qp.Address(1, 100), ConnectOptions{Access: RemoteWrite | RemoteRead, Timeout: 20}))
 	return a, b
+}
+
+// newPolledHost opens a device on ep, which the caller closes.
+func newPolledHost(t *testing.T, ep link.Endpoint) *polledHost {
+	t.Helper()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	h := &polledHost{mem: make([]byte, 4096)}
+	h.end, _ = ep.(*polledEnd)
+	var err error
+	h.dev, err = Open(ep, Options{})
+	must(err)
+	h.ctx = h.dev.NewContext()
+	h.pd, _ = h.ctx.AllocPD()
+	h.ch, _ = h.ctx.CreateCompChannel()
+	h.cq, err = h.ctx.CreateCQ(CQInit{Entries: 512, Channel: h.ch})
+	must(err)
+	h.qp, err = h.pd.CreateQP(QPInit{Type: RC, SendCQ: h.cq, RecvCQ: h.cq, SigAll: true, Cap: Cap{SendWR: 256, RecvWR: 256, Inline: 64}})
+	must(err)
+	h.mr, err = h.pd.RegMR(h.mem, LocalWrite|RemoteWrite|RemoteRead)
+	must(err)
+	return h
 }
 
 func (h *polledHost) write(t *testing.T, to *polledHost, n int) {

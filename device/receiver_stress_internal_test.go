@@ -114,10 +114,12 @@ var waysToWait = []waiting{
 
 // stressed is one end of a connection and who works on it: he posts SENDs, WRITEs and READs, and gives back receives.
 type stressed struct {
-	qp, peer  *QP
+	qp        *QP
 	cq        *CQ
 	ch        *CompChannel
-	local, at *MR
+	src, dst  *MR // what is sent, and read by the peer; what is written by the peer
+	sink      *MR // of READs
+	read, at  *MR // the peer's
 	r         *rand.Rand
 	worst     time.Duration
 	posted    uint64
@@ -155,12 +157,12 @@ func (s *stressed) run(ctx context.Context, stop <-chan struct{}, done *atomic.I
 			wr := SendWR{ID: s.posted, Op: OpSend, Flags: Signaled, RemoteAddr: s.at.Addr(), RKey: s.at.RKey()}
 			switch s.r.IntN(6) {
 			case 0:
-				wr.Op, wr.SGE = OpWrite, []SGE{s.local.SGE(0, 8)}
+				wr.Op, wr.SGE = OpWrite, []SGE{s.src.SGE(0, 8)}
 			case 1:
-				wr.Op, wr.SGE = OpRead, []SGE{s.local.SGE(0, 8)}
+				wr.Op, wr.SGE, wr.RemoteAddr, wr.RKey = OpRead, []SGE{s.sink.SGE(0, 8)}, s.read.Addr(), s.read.RKey()
 			case 2:
 				wr.Op = OpWrite
-				wr.SGE = []SGE{s.local.SGE(0, 1+s.r.IntN(16<<10))}
+				wr.SGE = []SGE{s.src.SGE(0, 1+s.r.IntN(16<<10))}
 			}
 			if err := s.qp.PostSend(&wr); err != nil {
 				return err
@@ -261,13 +263,14 @@ func stressDevices(t *testing.T, seed uint64, devs [2]*Device) {
 			must(err)
 			qp, err := pd.CreateQP(QPInit{Type: RC, SendCQ: cq, RecvCQ: cq, Cap: Cap{SendWR: stressDepth, RecvWR: 2 * stressDepth}})
 			must(err)
-			mr, err := pd.RegMR(make([]byte, 16<<10), LocalWrite|RemoteWrite|RemoteRead)
-			must(err)
-			at, err := pd.RegMR(make([]byte, 16<<10), LocalWrite|RemoteWrite|RemoteRead)
-			must(err)
-			s[j] = &stressed{qp: qp, cq: cq, ch: ch, local: mr, at: at, r: rand.New(rand.NewPCG(seed, uint64(2*i+j)))}
+			var mr [3]*MR
+			for k := range mr {
+				mr[k], err = pd.RegMR(make([]byte, 16<<10), LocalWrite|RemoteWrite|RemoteRead)
+				must(err)
+			}
+			s[j] = &stressed{qp: qp, cq: cq, ch: ch, src: mr[0], dst: mr[1], sink: mr[2], r: rand.New(rand.NewPCG(seed, uint64(2*i+j)))}
 		}
-		s[0].at, s[1].at = s[1].at, s[0].at
+		s[0].read, s[0].at, s[1].read, s[1].at = s[1].src, s[1].dst, s[0].src, s[0].dst
 		for j := range s {
 			gid := 1
 			if devs[1-j].gids.Load().entries[1].IsZero() {
@@ -359,5 +362,89 @@ func passerBy(ctx context.Context, r *rand.Rand, d, peer *Device) {
 	default:
 		wg.Wait()
 		c.Close()
+	}
+}
+
+// TestCloseWhileTheyWait: devices are closed while programs poll and wait in all ways; all of those return, and nothing is left: no descriptor,
+// no goroutine.
+func TestCloseWhileTheyWait(t *testing.T) {
+	seed := stressSeed(t)
+	r := rand.New(rand.NewPCG(seed, 0))
+	fds := func() int {
+		l, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			return 0
+		}
+		return len(l)
+	}
+	ends := map[string]func(t *testing.T) [2]link.Endpoint{"memory": endsOf["memory"], "udp": func(t *testing.T) [2]link.Endpoint {
+		return udpEnds(t, "127.81.0.5:4791", "127.81.0.6:4791")
+	}}
+	for name, make2 := range ends {
+		t.Run(name, func(t *testing.T) {
+			var before, routines int
+			round := 0
+			for end := time.Now().Add(stressFor(t) / 2); round < 4 || time.Now().Before(end); round++ {
+				closeOnce(t, r, make2(t))
+				if round == 1 {
+					before, routines = fds(), runtime.NumGoroutine()
+				}
+			}
+			for end := time.Now().Add(10 * time.Second); fds() > before || runtime.NumGoroutine() > routines; time.Sleep(10 * time.Millisecond) {
+				if time.Now().After(end) {
+					t.Fatalf("after %d rounds %d descriptors, %d before, and %d goroutines, %d before", round, fds(), before, runtime.NumGoroutine(), routines)
+				}
+			}
+			t.Logf("%d rounds", round)
+		})
+	}
+}
+
+func closeOnce(t *testing.T, r *rand.Rand, e [2]link.Endpoint) {
+	var wg sync.WaitGroup
+	var hosts [2]*polledHost
+	for i := range e {
+		hosts[i] = newPolledHost(t, e[i])
+	}
+	for i, h := range hosts {
+		if err := h.qp.Connect(1, hosts[1-i].qp.Address(1, 1), ConnectOptions{Timeout: 20}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, h := range hosts {
+		for range 1 + r.IntN(3) {
+			way, r := waysToWait[r.IntN(len(waysToWait))], rand.New(rand.NewPCG(r.Uint64(), 0))
+			wg.Go(func() {
+				wc := make([]WC, 4)
+				for h.qp.State() == StateRTS {
+					if _, err := way(context.Background(), r, h.cq, h.ch, wc); err != nil {
+						return
+					}
+				}
+			})
+		}
+		peer := hosts[1-i]
+		wg.Go(func() {
+			for h.qp.State() == StateRTS {
+				wr := SendWR{Op: OpWrite, Flags: Inline, InlineData: make([]byte, 8), RemoteAddr: peer.mr.Addr(), RKey: peer.mr.RKey()}
+				if err := h.qp.PostSend(&wr); err != nil {
+					time.Sleep(10 * time.Microsecond)
+				}
+			}
+		})
+	}
+	time.Sleep(time.Duration(r.IntN(5000)) * time.Microsecond)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		hosts[0].dev.Close()
+		hosts[1].dev.Close()
+		wg.Wait()
+	}()
+	select {
+	case <-ended:
+	case <-time.After(30 * time.Second):
+		buf := make([]byte, 1<<20)
+		t.Fatalf("they wait on:\n%s", buf[:runtime.Stack(buf, true)])
 	}
 }
