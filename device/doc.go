@@ -90,7 +90,10 @@
 //
 // All methods may be called from any goroutine, with two exceptions: Device.Close not from a handler, and
 // [MR.Rereg] not while another goroutine calls a method of that MR. Whoever has work runs the
-// engine of a queue pair inline under its lock: the poster, the receive loop.
+// engine of a queue pair inline under its lock: the poster, and who receives. That is, on a link that lets it
+// (link/udp), whoever polls or waits for completions, and a goroutine of the device when nobody does; then, acknowledgements
+// may wait for what the program posts in answer, or for its next look, so that a program that polls has to destroy its queue pairs
+// or close the device before it exits: what it held would be lost, and its peer would find no acknowledgement.
 // A goroutine per queue pair does what nobody else is there for: timers, RNR
 // waits, long READ responses, and what other objects do to the queue pair. Locks are
 // taken in the order queue pair, shared receive queue, completion queue, event list; no
