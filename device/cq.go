@@ -110,9 +110,15 @@ func (q *CQ) Poll(wc []WC) int {
 }
 
 func (q *CQ) take(wc []WC) int {
+	n, _, _ := q.takeSome(wc)
+	return n
+}
+
+// takeSome is take, and tells whether completions are left, and whether the queue is destroyed.
+func (q *CQ) takeSome(wc []WC) (n int, more, dead bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	n := min(len(wc), q.n)
+	n = min(len(wc), q.n)
 	for i := range n {
 		wc[i] = q.ring[q.head]
 		if q.head++; q.head == len(q.ring) {
@@ -120,7 +126,7 @@ func (q *CQ) take(wc []WC) int {
 		}
 	}
 	q.n -= n
-	return n
+	return n, q.n > 0, q.dead
 }
 
 // Wait is Poll that blocks until there is a completion or ctx ends. It does
@@ -128,26 +134,22 @@ func (q *CQ) take(wc []WC) int {
 // with the error of ctx, and with EIO when the queue is destroyed and what it held was taken. With no room in wc it returns 0 at once.
 func (q *CQ) Wait(ctx context.Context, wc []WC) (int, error) {
 	for {
-		n := q.take(wc)
-		if n > 0 && n < len(wc) || len(wc) == 0 {
-			return n, nil
+		n, more, dead := q.takeSome(wc)
+		if len(wc) == 0 {
+			return 0, nil
 		}
-		q.mu.Lock()
-		dead, more := q.dead, q.n > 0
-		q.mu.Unlock()
-		if n > 0 {
-			if more { // for another who waits: there is one token for all that has come
-				q.wake.wake()
-			}
-			return n, nil
+		if more || dead {
+			q.wake.wake() // another who waits: there is one token for all that has come
 		}
-		if dead {
-			q.wake.wake() // for another who waits
+		switch {
+		case n > 0:
+			return n, nil
+		case dead:
 			return 0, &OpError{"poll_cq", q.name(), because(EIO, "it is destroyed")}
-		}
-		if q.wake.sleep(ctx, q.ctx.dev.rx); ctx.Err() != nil {
+		case ctx.Err() != nil:
 			return 0, &OpError{"poll_cq", q.name(), ctx.Err()}
 		}
+		q.wake.sleep(ctx, q.ctx.dev.rx) // who has the token takes what came with it, also at the end of ctx: others who wait have no other
 	}
 }
 

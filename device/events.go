@@ -83,9 +83,10 @@ func (l *eventList[T]) get(ctx context.Context, rx *receiver) (e T, err error) {
 		if closed {
 			return e, EIO
 		}
-		if l.ready.sleep(ctx, rx); ctx.Err() != nil {
+		if ctx.Err() != nil {
 			return e, ctx.Err()
 		}
+		l.ready.sleep(ctx, rx) // who has the token takes what came with it, also at the end of ctx: others who wait have no other
 	}
 }
 

@@ -3,6 +3,7 @@ package device
 import (
 	"context"
 	"net"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -31,6 +32,7 @@ type receiver struct {
 	seat  chan struct{} // holds a token while somebody sits
 	kick  chan struct{} // wakes the receiver's goroutine
 
+	alone  bool          // there is one processor. With more, yielding would move pollers from one to another, which costs more than it brings
 	looks  atomic.Uint32 // by programs
 	wanted atomic.Int32  // who wants the seat of the receiver's goroutine
 	away   atomic.Bool
@@ -68,17 +70,25 @@ const (
 	glance    = time.Millisecond       // how often the receiver's goroutine looks whether they do; Go's timers are no finer where all is idle
 	soon      = 200 * time.Microsecond // who waits again so soon is worth a seat
 
+	yieldEvery = 64 // looks that found nothing: some 30 µs
+
 	farewellMost = 100 * time.Millisecond // how long the end of a device may take for it
 )
 
 func newReceiver(d *Device, src link.Source, p link.Poller) *receiver {
-	return &receiver{dev: d, src: src, link: p, batch: link.NewBatch(rxBatch), seat: make(chan struct{}, 1), kick: make(chan struct{}, 1)}
+	return &receiver{
+		dev: d, src: src, link: p, batch: link.NewBatch(rxBatch), seat: make(chan struct{}, 1), kick: make(chan struct{}, 1), alone: runtime.GOMAXPROCS(0) == 1,
+	}
 }
 
 // look receives what is there, for a program that looks for it; it reports whether there was anything.
 func (r *receiver) look() bool {
-	r.looks.Add(1)
-	return r.turn()
+	n := r.looks.Add(1)
+	any := r.turn()
+	if !any && r.alone && n%yieldEvery == 0 {
+		runtime.Gosched() // who polls without end would keep the others from it for 10 ms at a time, perhaps those that he waits for
+	}
+	return any
 }
 
 // turn receives what is there, if nobody is at it.

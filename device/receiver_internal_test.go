@@ -645,3 +645,126 @@ func TestContextIsLetGo(t *testing.T) {
 		t.Error("the receiver waits for the end of a context")
 	}
 }
+
+// TestTokenIsNotLost: of two who wait for one thing, one whose context ends when it comes does not take it from the other, nor the news that the
+// queue or the channel is gone.
+func TestTokenIsNotLost(t *testing.T) {
+	_, b := twoPolled(t)
+	for name, make1 := range map[string]func() (wait func(context.Context) error, come, destroy func()){
+		"queue": func() (func(context.Context) error, func(), func()) {
+			q, err := b.ctx.CreateCQ(CQInit{Entries: 4})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return func(ctx context.Context) error {
+				_, err := q.Wait(ctx, make([]WC, 1))
+				return err
+			}, func() { q.push(&WC{}, false) }, func() { q.Destroy() }
+		},
+		"channel": func() (func(context.Context) error, func(), func()) {
+			ch, err := b.ctx.CreateCompChannel()
+			if err != nil {
+				t.Fatal(err)
+			}
+			return func(ctx context.Context) error {
+				_, err := ch.Get(ctx)
+				return err
+			}, func() { ch.list.add(nil) }, func() { ch.Destroy() }
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for i := range 300 {
+				wait, come, destroy := make1()
+				first, end := context.WithCancel(t.Context())
+				got := make(chan error, 2)
+				go func() { got <- wait(first) }()
+				go func() { got <- wait(t.Context()) }()
+				time.Sleep(time.Duration(i) * time.Microsecond)
+				go end()
+				come()
+				if i%2 == 0 {
+					destroy()
+				}
+				for j := range 2 {
+					select {
+					case err := <-got:
+						if err == nil && i%2 != 0 { // the other waits on, unless he is the one whose context ends
+							come()
+						}
+					case <-time.After(20 * time.Second):
+						t.Fatalf("round %d: %d have returned", i, j)
+					}
+				}
+				end()
+				destroy()
+			}
+		})
+	}
+}
+
+// TestPollerYields: where there is one processor, who polls without end leaves it to others.
+func TestPollerYields(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	_, b := twoPolled(t)
+	var stop atomic.Bool
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for wc := make([]WC, 1); !stop.Load(); {
+			b.cq.Poll(wc)
+		}
+	}()
+	start := time.Now()
+	for range 200 {
+		runtime.Gosched()
+	}
+	if d := time.Since(start); d > time.Second { // 2 s, if each turn were 10 ms
+		t.Errorf("200 turns took %v", d)
+	}
+	stop.Store(true)
+	<-done
+}
+
+// TestFailureWhileTheyWait: the link fails while one sits at it, one waits for the seat, and one polls: none spins, all go on when their contexts
+// end.
+func TestFailureWhileTheyWait(t *testing.T) {
+	a, b := twoPolled(t)
+	b.leave(t, a)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var wg sync.WaitGroup
+	var waits []*CQ
+	b.dev.rx.left.Store(time.Now().Add(time.Hour).UnixNano()) // as if they came back at once
+	for range 2 {
+		q, err := b.ctx.CreateCQ(CQInit{Entries: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		waits = append(waits, q)
+		wg.Go(func() { q.Wait(ctx, make([]WC, 1)) })
+	}
+	for end := time.Now().Add(20 * time.Second); waits[0].wake.at.Load() == nil && waits[1].wake.at.Load() == nil; {
+		if time.Now().After(end) {
+			t.Fatal("nobody sleeps at the link")
+		}
+		time.Sleep(10 * time.Microsecond)
+	}
+	b.end.broken.Store(true)
+	b.end.Wake()
+	for end := time.Now().Add(20 * time.Second); !b.dev.rx.failed.Load(); b.cq.Poll(make([]WC, 1)) {
+		if time.Now().After(end) {
+			t.Fatal("nobody hears of it")
+		}
+	}
+	time.Sleep(5 * time.Millisecond)
+	before, looks := b.end.awaits.Load(), b.dev.rx.looks.Load()
+	time.Sleep(20 * time.Millisecond)
+	if n, m := b.end.awaits.Load()-before, b.dev.rx.looks.Load()-looks; n > 4 || m > 100 {
+		t.Errorf("%d waits and %d looks in 20 ms", n, m)
+	}
+	cancel()
+	wg.Wait()
+	if e, ok := b.ctx.TryAsyncEvent(); !ok || e.Type != EventDeviceFatal {
+		t.Errorf("event %v", e)
+	}
+}
