@@ -220,13 +220,17 @@ func TestFailedLinkRings(t *testing.T) {
 // TestDestroyedRing: the ring of a queue pair that is destroyed is not looked at, and not kept.
 func TestDestroyedRing(t *testing.T) {
 	a, b := twoPolled(t)
-	_, q := aQuietRing(t, a, b, UC)
+	ring, q := aQuietRing(t, a, b, UC)
 	a.dev.rx.bells.look()
 	if err := q.Destroy(); err != nil {
 		t.Fatal(err)
 	}
 	if !a.dev.rx.bells.empty() || a.dev.rx.bells.due[:1][0] != nil {
 		t.Error("the receiver keeps the queue pair")
+	}
+	ring.posted.Add(1)
+	if q.lookAtRing(true); !ring.quiet.Load() || ring.fetched != 0 { // where the receiver was about to: the ring may be another's by now
+		t.Error("the ring was touched")
 	}
 	a.dev.rx.drive.Unlock()
 }
