@@ -35,7 +35,6 @@ var receiverMutants = []mutant{
 	{name: "one processor is yielded", file: receiverFile, old: "if !any && r.alone &&", new: "if !any && false && r.alone &&", tests: "TestPollerYields", packages: "./device"},
 	{name: "a receiver that ends lets go of contexts", file: receiverFile, old: "\t\t\tr.watch(context.Background())\n\t\t\treturn net.ErrClosed", new: "\t\t\treturn net.ErrClosed", tests: "TestContextIsLetGo", packages: "./device"},
 	{name: "the ring of a queue pair that is gone is not touched", file: "device/bells.go", old: "\t\tif !q.dead {\n\t\t\tring.Quiet(false)\n\t\t}", new: "\t\tring.Quiet(false)", tests: "TestDestroyedRing", packages: "./device"},
-	{name: "doorbells are no looks", file: "device/post.go", old: "rx.afterPost(now, q.sendRing == nil)", new: "rx.afterPost(now, true)", tests: "TestDoorbellsAreNoLooks", packages: "./device"},
 	{name: "the socket is armed for who waits", file: "link/udp/await_linux.go", old: "Events: unix.EPOLLIN | unix.EPOLLONESHOT}\n\t_ =", new: "Events: unix.EPOLLONESHOT}\n\t_ =", tests: "TestAwait", packages: "./link/udp"},
 	{name: "one Wake wakes once", file: "link/udp/await_linux.go", old: "\t\t_ = l.file.SetReadDeadline(time.Time{})\n", new: "", tests: "TestAwait", packages: "./link/udp"},
 	{name: "uverbs: a queue pair below RTS is not quiet", file: "uverbs/bell.go", old: "case b.open && b.quiet:", new: "case b.quiet:", tests: "TestBell", packages: "./uverbs"},
