@@ -623,8 +623,11 @@ func TestSeveralWait(t *testing.T) {
 		if i%2 == 0 {
 			time.Sleep(time.Duration(i) * 10 * time.Microsecond)
 		}
-		q.push(&WC{}, false)
-		q.push(&WC{}, false)
+		q.mu.Lock() // as if both came before anybody was woken
+		q.store(&WC{})
+		q.store(&WC{})
+		q.wake.wake()
+		q.mu.Unlock()
 		if wg.Wait(); t.Failed() {
 			return
 		}

@@ -228,8 +228,17 @@ func TestReceiverStress(t *testing.T) {
 			}
 			stressDevices(t, seed, devs)
 			for _, d := range devs {
-				if n := d.counters.Load(stats.LocalAckTimeoutErr); n != 0 {
-					t.Errorf("%d ACK timers ran out; lost: %v", n, d.port.Counters())
+				n := d.counters.Load(stats.LocalAckTimeoutErr)
+				if n == 0 {
+					continue
+				}
+				t.Errorf("%d ACK timers of %s ran out", n, d)
+				for _, d := range devs {
+					for _, v := range d.Statistics() {
+						if v.Value != 0 {
+							t.Logf("%s: %s %d", d, v.Name, v.Value)
+						}
+					}
 				}
 			}
 		})
