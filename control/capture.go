@@ -146,30 +146,45 @@ func (s *Server) capture(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/x-pcapng")
 	w.Header().Set(CaptureID, strconv.Itoa(id))
 	w.WriteHeader(http.StatusOK)
-	c, err := capture.NewWriter(flusher{w, rc}, s.dev.Port().Info(), capture.Options{Logger: s.opts.Logger, Limit: captureLimit})
+	out := &flusher{ResponseWriter: w, rc: rc}
+	c, err := capture.NewWriter(out, s.dev.Port().Info(), capture.Options{Logger: s.opts.Logger, Limit: captureLimit})
 	if err != nil {
 		return // the client is gone
 	}
 	detach := s.opts.Taps.Attach(f.Sink(c))
+	out.begin() // what passes once the client has seen the beginning is in the capture
 	<-ctx.Done()
 	detach()
 	_ = rc.SetWriteDeadline(time.Now().Add(lastWords))
 	_ = c.Close()
 }
 
-// flusher sends on what is written: the client follows.
+// flusher sends on what is written, from begin on: the client follows.
 type flusher struct {
 	http.ResponseWriter
 	rc *http.ResponseController
+
+	mu    sync.Mutex
+	begun bool
 }
 
 // Write implements io.Writer.
-func (f flusher) Write(b []byte) (int, error) {
+func (f *flusher) Write(b []byte) (int, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	n, err := f.ResponseWriter.Write(b)
-	if err == nil {
+	if err == nil && f.begun {
 		err = f.rc.Flush()
 	}
 	return n, err
+}
+
+// begin sends what was written until now. A client that is gone shows at the next Write.
+func (f *flusher) begin() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.begun = true
+	_ = f.rc.Flush()
 }
 
 func (s *Server) endCapture(w http.ResponseWriter, r *http.Request) {
