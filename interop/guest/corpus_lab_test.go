@@ -3,6 +3,7 @@
 package guest
 
 import (
+	"bytes"
 	"net/netip"
 	"os"
 	"slices"
@@ -268,10 +269,23 @@ func message(t *testing.T, from, to opsEnd, op device.WROp, size int) {
 	}
 	from.post(w)
 	sent(t, from, op.String(), device.StatusSuccess)
-	if op != device.OpWrite {
+	switch {
+	case op != device.OpWrite:
 		opsReceived(t, to, op, size, 2, w.Imm)
+	case unreliable(from, to): // that it was sent does not say that it has arrived
+		waitFor(t, patience, "the WRITE to arrive", func() bool { return bytes.Equal(to.get(target, size), from.get(source, size)) })
 	}
 	same(t, op.String(), to.get(target, size), from.get(source, size))
+}
+
+// unreliable reports whether the connection of which one of the ends is softnic's is UC.
+func unreliable(ends ...opsEnd) bool {
+	for _, e := range ends {
+		if s, ok := e.(*softEnd); ok {
+			return s.q.Type() == device.UC
+		}
+	}
+	return false
 }
 
 // messages has every operation of the list run, of one packet and of three, at a path MTU of 256.
