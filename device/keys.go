@@ -46,13 +46,15 @@ type lastKey struct {
 	access     Access
 }
 
+// gives reports whether the look-up would come to the same.
+func (l *lastKey) gives(k *keys, key uint32, pd *PD, va, n uint64, a Access) bool {
+	return l.key == key && l.pd == pd && l.version == k.version.Load() && l.access&a == a && within(va, n, l.base, l.size)
+}
+
 // begin begins an access, if it is sure that the look-up would come to the same. Who takes the key away counts the version
 // up first, and then waits for accesses: either it sees this one, or this one sees the version.
 func (l *lastKey) begin(k *keys, key uint32, pd *PD, va, n uint64, a Access) bool {
-	if l.key != key || l.pd != pd || l.version != k.version.Load() || l.access&a != a || !within(va, n, l.base, l.size) {
-		return false
-	}
-	if !l.mem.again() {
+	if !l.gives(k, key, pd, va, n, a) || !l.mem.again() {
 		return false
 	}
 	if l.version == k.version.Load() {
@@ -164,6 +166,12 @@ func (h *host) Local(c *transport.RecvContext, lkey uint32, va uint64, n int, a 
 	m.mem.begin()
 	q.lastLocal = lastKey{k.version.Load(), lkey, pd, m.mem, m.base, m.size, m.access}
 	return m.mem, StatusSuccess
+}
+
+// Names implements transport.Host. The key may be taken away at once after that; then Region.Resume tells.
+func (h *host) Names(lkey uint32, va uint64, n int, mem transport.Region) bool {
+	q := (*QP)(h)
+	return q.lastLocal.gives(&q.dev.keys, lkey, q.pd, va, uint64(n), 0) && mem == transport.Region(q.lastLocal.mem)
 }
 
 // Remote implements transport.Host.

@@ -56,6 +56,33 @@ func TestLastKey(t *testing.T) {
 	}
 }
 
+// TestNames: a key still names a region as long as nobody has changed the table.
+func TestNames(t *testing.T) {
+	q := &QP{dev: &Device{keys: newKeys()}, pd: new(PD)}
+	k := &q.dev.keys
+	var mrs [2]*MR
+	for i := range mrs {
+		n := uint32(7 + i)
+		mrs[i] = &MR{mem: new(region), pd: q.pd, base: 0x1000, size: 64, lkey: n, rkey: n}
+		mrs[i].mem.open(&goMemory{base: 0x1000, b: make([]byte, 64)}, nil)
+		k.lock()
+		k.publish(mrs[i])
+		k.mu.Unlock()
+	}
+	h := (*host)(q)
+	mem, _ := h.Local(nil, 7, 0x1000, 64, 0)
+	if !h.Names(7, 0x1010, 48, mem) || h.Names(8, 0x1010, 48, mem) || h.Names(7, 0x1010, 49, mem) || h.Names(7, 0xFFF, 1, mem) || h.Names(7, 0x1010, 1, mrs[1].mem) {
+		t.Error("what was looked up is not what is known")
+	}
+	k.remove(mrs[1])
+	if h.Names(7, 0x1010, 1, mem) {
+		t.Error("the table has changed")
+	}
+	if state := mrs[0].mem.state.Load(); state != oneRef+oneRef+oneRun {
+		t.Errorf("accesses: %#x", state)
+	}
+}
+
 // TestLastKeyGone: a region that goes between the look at the version and the access is not begun: its last reference cannot go twice, of
 // a window not that to the region below either. And who remembers it does not keep its memory.
 func TestLastKeyGone(t *testing.T) {

@@ -98,6 +98,9 @@ type Host interface {
 	// read), in the protection domain that receives of c belong to or, where c is nil, that
 	// of the queue pair. The reference must be released.
 	Local(c *RecvContext, lkey uint32, va uint64, n int, a Access) (Region, Status)
+	// Names reports whether Local with this key, for reading and with c nil, would give mem, to which an access has begun and has not ended: then
+	// it need not begin another. False may also be that it does not know.
+	Names(lkey uint32, va uint64, n int, mem Region) bool
 	// Remote looks up a remote key for n bytes at va with the given rights; false if it does not give them. The reference must be
 	// released.
 	Remote(rkey uint32, va uint64, n uint64, a Access) (Region, bool)

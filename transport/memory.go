@@ -56,7 +56,7 @@ type Persistent interface {
 // Region is a Memory that was looked up by a key, for one access. The access runs until Release, or
 // until Park: then the registration is still held, but the key may be invalidated, and who
 // invalidates it need not wait. Resume goes on with the access; it is false when the key has been invalidated.
-// A parked access that is not needed any more ends with Discard.
+// A parked access that is not needed any more ends with Discard. Accesses to one registration have Regions that are equal (==).
 type Region interface {
 	Memory
 	Release()     // ends an access that runs

@@ -73,11 +73,11 @@ func ExecuteLocal(h Host, wr *SendWR) bool {
 	return false
 }
 
-// Gather adds bytes [from, from+n) of a message to a packet, looking each key up
+// Gather adds bytes [from, from+n) of a message to the last packet of a list, looking each key up
 // again.
-func Gather(h Host, t *Tx, wr *SendWR, from uint64, n int) Status {
+func Gather(h Host, l *TxList, wr *SendWR, from uint64, n int) Status {
 	if wr.Flags&Inline != 0 {
-		t.Copy(wr.InlineData[from : from+uint64(n)])
+		l.Packets()[l.n-1].Copy(wr.InlineData[from : from+uint64(n)])
 		return StatusSuccess
 	}
 	for i := range wr.SGE {
@@ -90,11 +90,13 @@ func Gather(h Host, t *Tx, wr *SendWR, from uint64, n int) Status {
 			continue
 		}
 		k := min(n, int(uint64(s.Length)-from))
-		reg, st := h.Local(nil, s.LKey, s.Addr+from, k, 0)
-		if st != StatusSuccess {
-			return st
+		if !l.gatherHeld(h, s.LKey, s.Addr+from, k) {
+			reg, st := h.Local(nil, s.LKey, s.Addr+from, k, 0)
+			if st != StatusSuccess {
+				return st
+			}
+			l.Gather(reg, s.Addr+from, k)
 		}
-		t.Gather(reg, s.Addr+from, k)
 		n -= k
 		from = 0
 	}

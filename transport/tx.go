@@ -6,8 +6,7 @@ import (
 	"github.com/softnic/softnic/wire"
 )
 
-// Tx is a packet on an engine's transmit list: the packet and the references
-// that are held until it is sent.
+// Tx is a packet on an engine's transmit list.
 type Tx struct {
 	wire.Packet
 	Token  uint32  // the engine's own mark, handed back by Sent
@@ -20,18 +19,15 @@ type Tx struct {
 }
 
 type piece struct {
-	mem  Region
+	hold int // of the list
 	va   uint64
 	n    int
-	runs bool // the access is not parked
 }
 
-// Gather adds n bytes at va of mem to the payload. The access passes to the packet, parked until
-// the packet is sent.
-func (t *Tx) Gather(mem Region, va uint64, n int) {
-	mem.Park()
-	t.pieces = append(t.pieces, piece{mem: mem, va: va, n: n})
-	t.Size += n
+// hold is an access to a region that all packets of a list have together: to begin one for each would cost as much as to send it.
+type hold struct {
+	mem  Region
+	runs bool // the access is not parked
 }
 
 // Copy adds a copy of b to the payload; used for inline data only, and not
@@ -45,8 +41,9 @@ func (t *Tx) Copy(b []byte) {
 // sent yet. The engine appends under the queue pair's lock; the flusher takes
 // the whole list and sends it with no lock held. Packets are reused.
 type TxList struct {
-	list []*Tx
-	n    int
+	list  []*Tx
+	n     int
+	holds []hold // what the packets read, until they are sent
 }
 
 // Add returns a cleared packet at the end of the list.
@@ -61,13 +58,45 @@ func (l *TxList) Add() *Tx {
 	return t
 }
 
-// DropLast takes back the packet that Add returned last, with its references.
+// Gather adds n bytes at va of mem to the payload of the last packet. The access passes to the list, parked until
+// that is sent.
+func (l *TxList) Gather(mem Region, va uint64, n int) {
+	for i := range l.holds {
+		if l.holds[i].mem == mem {
+			mem.Release()
+			l.gather(i, va, n)
+			return
+		}
+	}
+	mem.Park()
+	l.holds = append(l.holds, hold{mem: mem})
+	l.gather(len(l.holds)-1, va, n)
+}
+
+// gatherHeld is Gather from the region that was added last, without another access, if the key still names that.
+func (l *TxList) gatherHeld(h Host, lkey uint32, va uint64, n int) bool {
+	i := len(l.holds) - 1
+	if i < 0 || !h.Names(lkey, va, n, l.holds[i].mem) {
+		return false
+	}
+	l.gather(i, va, n)
+	return true
+}
+
+func (l *TxList) gather(i int, va uint64, n int) {
+	t := l.list[l.n-1]
+	t.pieces = append(t.pieces, piece{i, va, n})
+	t.Size += n
+}
+
+// DropLast takes back the packet that Add returned last.
 func (l *TxList) DropLast() {
 	l.n--
 	l.list[l.n].release()
+	l.dropHolds()
 }
 
-// Drop takes back the packets for which unwanted is true, with their references.
+// Drop takes back the packets for which unwanted is true.
 func (l *TxList) Drop(unwanted func(t *Tx) bool) {
 	kept := 0
 	for i, t := range l.list[:l.n] {
@@ -79,6 +108,14 @@ func (l *TxList) Drop(unwanted func(t *Tx) bool) {
 		kept++
 	}
 	l.n = kept
+	l.dropHolds()
+}
+
+// dropHolds ends the accesses of a list without a packet: it is not going to be sent.
+func (l *TxList) dropHolds() {
+	if l.n == 0 {
+		l.Finish()
+	}
 }
 
 // Patient reports whether there are packets on the list, and all are plain acknowledgements.
@@ -124,10 +161,13 @@ func (l *TxList) Packets() []*Tx { return l.list[:l.n] }
 // region that follow each other. It appends the packets to dst; one whose memory cannot be
 // read any more, or under a key that is not valid any more, is left out and marked Lost; what is behind it, see Cut.
 func (l *TxList) Resolve(dst []*wire.Packet, s *Scratch) []*wire.Packet {
+	for i := range l.holds {
+		l.holds[i].runs = l.holds[i].mem.Resume()
+	}
 	from := 0
 	var mem Region // of the extents collected from packet from on
 	for i, t := range l.Packets() {
-		if t.Lost = !t.resume(); t.Lost || t.direct() {
+		if t.Lost = !l.readable(t); t.Lost || l.direct(t) {
 			continue
 		}
 		t.inline = slices.Grow(t.inline[:0], t.Size)[:t.Size]
@@ -135,9 +175,9 @@ func (l *TxList) Resolve(dst []*wire.Packet, s *Scratch) []*wire.Packet {
 		off := 0
 		for k := range t.pieces {
 			p := &t.pieces[k]
-			if p.mem != mem {
+			if m := l.holds[p.hold].mem; m != mem {
 				l.read(mem, from, i, s)
-				mem, from = p.mem, i
+				mem, from = m, i
 			}
 			s.extents = append(s.extents, Extent{p.va, t.inline[off : off+p.n]})
 			off += p.n
@@ -169,11 +209,10 @@ func (l *TxList) Cut() {
 	}
 }
 
-// resume goes on with the accesses of a packet.
-func (t *Tx) resume() bool {
+// readable reports whether the keys of a packet are all valid.
+func (l *TxList) readable(t *Tx) bool {
 	for i := range t.pieces {
-		p := &t.pieces[i]
-		if p.runs = p.mem.Resume(); !p.runs {
+		if !l.holds[t.pieces[i].hold].runs {
 			return false
 		}
 	}
@@ -181,14 +220,14 @@ func (t *Tx) resume() bool {
 }
 
 // direct gives the packet its bytes where nothing has to be copied.
-func (t *Tx) direct() bool {
+func (l *TxList) direct(t *Tx) bool {
 	if len(t.inline) > 0 {
 		t.Data = append(t.Data, t.inline)
 		return true
 	}
 	for i := range t.pieces {
 		p := &t.pieces[i]
-		d, ok := p.mem.Slices(t.Data, p.va, p.n)
+		d, ok := l.holds[p.hold].mem.Slices(t.Data, p.va, p.n)
 		if !ok {
 			return false
 		}
@@ -216,7 +255,7 @@ func (l *TxList) read(mem Region, from, to int, s *Scratch) {
 		off := 0
 		for k := range t.pieces {
 			p := &t.pieces[k]
-			if p.mem == mem {
+			if l.holds[p.hold].mem == mem {
 				s.extents = append(s.extents, Extent{p.va, t.inline[off : off+p.n]})
 			}
 			off += p.n
@@ -232,14 +271,6 @@ func (l *TxList) read(mem Region, from, to int, s *Scratch) {
 }
 
 func (t *Tx) release() {
-	for i := range t.pieces {
-		if p := &t.pieces[i]; p.runs {
-			p.mem.Release()
-		} else {
-			p.mem.Discard()
-		}
-		t.pieces[i] = piece{}
-	}
 	clear(t.Data)
 	t.Data, t.pieces = t.Data[:0], t.pieces[:0]
 }
@@ -249,6 +280,15 @@ func (l *TxList) Finish() {
 	for _, t := range l.Packets() {
 		t.release()
 	}
+	for i := range l.holds {
+		if h := &l.holds[i]; h.runs {
+			h.mem.Release()
+		} else {
+			h.mem.Discard()
+		}
+		l.holds[i] = hold{}
+	}
+	l.holds = l.holds[:0]
 }
 
 // Release ends the accesses of all packets and empties the list.

@@ -132,6 +132,8 @@ func dismantle(ip []byte) (datagram, error) {
 			return refuse("its IP length is wrong")
 		case next != 17:
 			return refuse("it is not UDP")
+		case src.Is4In6() || dst.Is4In6():
+			return refuse("its addresses would be those of an IPv4 packet")
 		}
 	} else {
 		r.u8()

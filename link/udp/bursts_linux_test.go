@@ -16,7 +16,8 @@ import (
 	"github.com/softnic/softnic/wire/bth"
 )
 
-// shaped returns packets as a doorbell has them: runs of one length that end with a shorter one, to several parties.
+// shaped returns packets as a doorbell has them: runs of one length that end with a shorter one, to several parties. Payload lies in one
+// or in two places.
 func shaped(r *rand.Rand, from int, paths ...*wire.Path) (l []*wire.Packet) {
 	for range 4 {
 		path := paths[r.IntN(len(paths))]
@@ -25,6 +26,14 @@ func shaped(r *rand.Rand, from int, paths ...*wire.Path) (l []*wire.Packet) {
 			l = append(l, linktest.Send(path, 17, bth.PSN(from+len(l)), bytes.Repeat([]byte{byte(len(l))}, n)))
 		}
 		l = append(l, linktest.Send(path, 17, bth.PSN(from+len(l)), bytes.Repeat([]byte{0xEE}, r.IntN(n+1)/4*4)))
+	}
+	for _, pk := range l[len(l)/2:] {
+		if len(pk.Data) == 0 {
+			continue
+		}
+		b := pk.Data[0]
+		n := r.IntN(len(b) + 1)
+		pk.Data = [][]byte{b[:n:n], b[n:]}
 	}
 	return l
 }

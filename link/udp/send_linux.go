@@ -11,20 +11,23 @@ import (
 	"github.com/softnic/softnic/wire"
 )
 
-// maxIov is the kernel's limit of pieces per message (UIO_MAXIOV).
-const maxIov = 1024
-
 // txControl holds three control messages: TOS, TTL, segment size.
 const txControl = 96
 
 // maxSegs is the kernel's limit of datagrams that one UDP_SEGMENT makes (UDP_MAX_SEGMENTS; 64 before Linux 6.9).
 const maxSegs = 64
 
+// joinMost is how long payload is at most that is copied behind the headers. Each place in memory that a message is gathered from costs
+// the kernel some 25 ns, as much as a copy of so many bytes. So there can be no more of them than the kernel takes in one message (UIO_MAXIOV,
+// 1024), whatever list a program has gathered its payload from.
+const joinMost = 512
+
 // sender keeps what sendmmsg needs between calls. The port sees to it that there is one at a time.
 type sender struct {
 	try     func(fd uintptr) bool // trySend, as a value made once
 	msgs    []mmsghdr
 	iovs    []unix.Iovec
+	joined  []byte                  // headers, ICRCs and short payload, one behind the other
 	names   []unix.RawSockaddrInet6 // also large enough for IPv4
 	control [][txControl]byte
 	segs    []int // frames of each message
@@ -44,11 +47,20 @@ type sendError struct {
 // others back.
 func (e *Endpoint) Send(frames []*link.Frame) error {
 	t := &e.tx
-	pieces := 0
+	pieces, joined := 0, 0
 	for _, f := range frames {
 		pieces += len(f.Data) + 2
+		joined += f.Len + len(f.Tail)
+		for _, d := range f.Data {
+			if len(d) <= joinMost {
+				joined += len(d)
+			}
+		}
 	}
 	// Everything that messages point to must be in place before the first pointer is taken.
+	if cap(t.joined) < joined {
+		t.joined = make([]byte, 0, 2*joined)
+	}
 	if cap(t.iovs) < pieces {
 		t.iovs = make([]unix.Iovec, 0, 2*pieces)
 	}
@@ -56,7 +68,7 @@ func (e *Endpoint) Send(frames []*link.Frame) error {
 		n := max(len(frames), 64)
 		t.msgs, t.names, t.control, t.segs = make([]mmsghdr, 0, n), make([]unix.RawSockaddrInet6, n), make([][txControl]byte, n), make([]int, n)
 	}
-	t.iovs, t.msgs, t.next = t.iovs[:0], t.msgs[:0], 0
+	t.iovs, t.joined, t.msgs, t.next = t.iovs[:0], t.joined[:0], t.msgs[:0], 0
 	for len(frames) > 0 {
 		// One message for a burst, which the kernel takes apart again, if at all, as late as it can (UDP_SEGMENT).
 		n := 1
@@ -93,19 +105,21 @@ func (e *Endpoint) addBurst(burst []*link.Frame) {
 	}
 	i := len(t.msgs)
 	first := len(t.iovs)
+	from := len(t.joined) // of what no piece has yet
 	for _, f := range burst {
-		t.addPiece(f.Head[:f.Len])
+		t.joined = append(t.joined, f.Head[:f.Len]...)
 		for _, d := range f.Data {
+			if len(d) <= joinMost {
+				t.joined = append(t.joined, d...)
+				continue
+			}
+			t.addPiece(t.joined[from:])
 			t.addPiece(d)
+			from = len(t.joined)
 		}
-		t.addPiece(f.Tail)
+		t.joined = append(t.joined, f.Tail...)
 	}
-	if len(t.iovs)-first > maxIov {
-		clear(t.iovs[first:])
-		t.iovs = t.iovs[:first]
-		e.count.tooLong.Add(len(burst))
-		return
-	}
+	t.addPiece(t.joined[from:])
 	t.msgs = t.msgs[:i+1]
 	t.segs[i] = len(burst)
 	h := &t.msgs[i].hdr

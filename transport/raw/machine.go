@@ -29,7 +29,8 @@ func (m *Machine) emit(wr *transport.SendWR) transport.Status {
 	if n < wire.EthLen || n > uint64(m.Attr.PathMTU)+wire.EthVLANLen {
 		return transport.StatusLocalLength
 	}
-	st := transport.Gather(m.Host, m.Tx.Add(), wr, 0, int(n))
+	m.Tx.Add()
+	st := transport.Gather(m.Host, m.Tx, wr, 0, int(n))
 	if st != transport.StatusSuccess {
 		m.Tx.DropLast()
 	}

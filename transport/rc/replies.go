@@ -190,7 +190,7 @@ func (r *responder) emitRead(e *reply) bool {
 			r.m.Tx.DropLast()
 			return false
 		}
-		t.Gather(mem, e.res.va+at, n)
+		r.m.Tx.Gather(mem, e.res.va+at, n)
 	}
 	first, last := e.sent == e.start, e.sent == e.until-1
 	if r.m.Attr.Rules.GoesOn {

@@ -12,17 +12,17 @@ import (
 // arena is registered memory whose content does not matter.
 type arena []byte
 
-func (m arena) Slices(dst [][]byte, va uint64, n int) ([][]byte, bool) {
-	return append(dst, m[va:va+uint64(n)]), true
+func (m *arena) Slices(dst [][]byte, va uint64, n int) ([][]byte, bool) {
+	return append(dst, (*m)[va:va+uint64(n)]), true
 }
-func (m arena) ReadV([]transport.Extent) error                     { return nil }
-func (m arena) WriteV([]transport.Extent) error                    { return nil }
-func (m arena) Atomic64(uint64, *transport.Atomic) (uint64, error) { return 0, nil }
-func (m arena) Store64(uint64, uint64) error                       { return nil }
-func (m arena) Release()                                           { _ = m }
-func (m arena) Park()                                              { _ = m }
-func (m arena) Resume() bool                                       { return m != nil }
-func (m arena) Discard()                                           { _ = m }
+func (m *arena) ReadV([]transport.Extent) error                     { return nil }
+func (m *arena) WriteV([]transport.Extent) error                    { return nil }
+func (m *arena) Atomic64(uint64, *transport.Atomic) (uint64, error) { return 0, nil }
+func (m *arena) Store64(uint64, uint64) error                       { return nil }
+func (m *arena) Release()                                           { _ = m }
+func (m *arena) Park()                                              { _ = m }
+func (m *arena) Resume() bool                                       { return *m != nil }
+func (m *arena) Discard()                                           { _ = m }
 
 // side is a machine, the host around it, its send queue and its receive queue.
 type side struct {
@@ -76,10 +76,11 @@ func (s *side) Local(_ *transport.RecvContext, _ uint32, va uint64, n int, _ tra
 	if va+uint64(n) > uint64(len(s.mem)) {
 		return nil, transport.StatusLocalProtection
 	}
-	return s.mem, transport.StatusSuccess
+	return &s.mem, transport.StatusSuccess
 }
+func (s *side) Names(uint32, uint64, int, transport.Region) bool { return false }
 func (s *side) Remote(_ uint32, va, n uint64, _ transport.Access) (transport.Region, bool) {
-	return s.mem, va+n <= uint64(len(s.mem))
+	return &s.mem, va+n <= uint64(len(s.mem))
 }
 func (s *side) Invalidate(uint32, bool) bool   { return true }
 func (s *side) Bind(*transport.BindWR) bool    { return true }

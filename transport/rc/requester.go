@@ -289,7 +289,7 @@ func (r *requester) sendPacket(now transport.Time, w *wqe) bool {
 	t := r.m.Tx.Add()
 	from := uint64(r.off) * uint64(a.PathMTU)
 	n := int(min(w.length-from, uint64(a.PathMTU)))
-	if st := transport.Gather(r.m.Host, t, &w.wr, from, n); st != transport.StatusSuccess {
+	if st := transport.Gather(r.m.Host, r.m.Tx, &w.wr, from, n); st != transport.StatusSuccess {
 		r.m.Tx.DropLast()
 		w.status = st
 		return true // send sees the status and waits for, or aborts, the queue
@@ -380,7 +380,7 @@ func (r *requester) sendAsk(w *wqe) transport.Status {
 		bth.FETH(ext).Put(int(wr.FlushLevel), int(wr.FlushType))
 		bth.RETH(ext[4:]).Put(wr.RemoteAddr, wr.RKey, wr.FlushLen)
 	case transport.OpAtomicWrite:
-		if st := transport.Gather(r.m.Host, t, wr, 0, 8); st != transport.StatusSuccess {
+		if st := transport.Gather(r.m.Host, r.m.Tx, wr, 0, 8); st != transport.StatusSuccess {
 			r.m.Tx.DropLast()
 			return st
 		}

@@ -37,6 +37,7 @@ func (b *bench) Retire(int) {}
 func (b *bench) Local(*transport.RecvContext, uint32, uint64, int, transport.Access) (transport.Region, transport.Status) {
 	return nil, transport.StatusLocalProtection
 }
+func (b *bench) Names(uint32, uint64, int, transport.Region) bool { return false }
 func (b *bench) Remote(uint32, uint64, uint64, transport.Access) (transport.Region, bool) {
 	return nil, false
 }

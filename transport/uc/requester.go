@@ -101,7 +101,7 @@ func (r *requester) emit(q *request) transport.Status {
 	t := r.m.Tx.Add()
 	from := uint64(r.off) * uint64(a.PathMTU)
 	n := int(min(q.length-from, uint64(a.PathMTU)))
-	if st := transport.Gather(r.m.Host, t, &q.wr, from, n); st != transport.StatusSuccess {
+	if st := transport.Gather(r.m.Host, r.m.Tx, &q.wr, from, n); st != transport.StatusSuccess {
 		r.m.Tx.DropLast()
 		return st
 	}

@@ -44,7 +44,7 @@ func (m *Machine) emit(wr *transport.SendWR) transport.Status {
 		return transport.StatusSuccess
 	}
 	t := m.Tx.Add()
-	if st := transport.Gather(m.Host, t, wr, 0, int(n)); st != transport.StatusSuccess {
+	if st := transport.Gather(m.Host, m.Tx, wr, 0, int(n)); st != transport.StatusSuccess {
 		m.Tx.DropLast()
 		return st
 	}
