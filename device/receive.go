@@ -34,13 +34,13 @@ func (d *Device) receive(b *link.Batch, rx *receiver) {
 			i++
 			continue
 		}
-		qpn := q.num
+		qpn, dst := q.num, p.View.Dst()
 		q.mu.Lock()
 		now := d.now()
 		var good tally
 		for i < len(b.Packets) {
 			p = &b.Packets[i]
-			if !engineWants(p.Fault) || p.View.BTH().DestQP() != qpn || !d.mine(p) {
+			if !engineWants(p.Fault) || p.View.BTH().DestQP() != qpn || p.View.Dst() != dst {
 				break
 			}
 			if q.dead {

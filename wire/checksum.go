@@ -23,6 +23,14 @@ func PutIPChecksum(ip []byte) {
 	be.PutUint16(ip[10:], ^uint16(s))
 }
 
+// PutIPID gives the IPv4 header that ip begins with an ID in place of 0, and corrects its checksum.
+func PutIPID(ip []byte, id uint16) {
+	binary.BigEndian.PutUint16(ip[4:], id)
+	// RFC 1624: the sum without its complement grows by what the ID has grown.
+	s := uint32(^binary.BigEndian.Uint16(ip[10:])) + uint32(id)
+	binary.BigEndian.PutUint16(ip[10:], ^uint16(s+s>>16))
+}
+
 // PutUDPChecksum computes the UDP checksum of a packet and writes it into net,
 // its IP and UDP header; ib is the whole UDP payload. RoCEv2 senders leave the
 // checksum 0, and so does softnic.

@@ -35,10 +35,7 @@ func (s *Sealer) Seal(p *Packet, net []byte, id uint16, tail []byte) int {
 	copy(net, s.net[:n])
 	c := s.start
 	if id != 0 && n == NetLen4 {
-		binary.BigEndian.PutUint16(net[4:], id)
-		// RFC 1624: the sum without its complement grows by what the ID has grown.
-		sum := uint32(^binary.BigEndian.Uint16(net[10:])) + uint32(id)
-		binary.BigEndian.PutUint16(net[10:], ^uint16(sum+sum>>16))
+		PutIPID(net, id)
 		c = c.WithID(id)
 	}
 	return p.finish(c, tail)

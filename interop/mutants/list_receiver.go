@@ -48,6 +48,10 @@ var receiverMutants = []mutant{
 	{name: "acknowledgements of several leave together", file: "device/receive.go", old: "\t\trx.settle() // what", new: "\t\t_ = rx // what", tests: "TestTogether", packages: "./device"},
 	{name: "what came meanwhile is sent", file: "device/together.go", old: "\t\tq.leave(r.dev.now(), maxBursts, false) // what came meanwhile\n", new: "\t\tq.mu.Unlock()\n", tests: "TestTogether", packages: "./device"},
 	{name: "a burst is to one host", file: "link/tx.go", old: "return a == *p\n", new: "return true\n", tests: "TestBurst|TestPort", packages: "./link"},
+	{name: "each packet of a run is for an address of the device", file: "device/receive.go", old: " || p.View.Dst() != dst {", new: " || !dst.IsValid() {", tests: "TestForeignInRun", packages: "./device"},
+	{name: "the last of a burst is shorter", file: "link/udp/recv_linux.go", old: "if n != s.segment {", new: "if n > s.segment {", tests: "TestBursts", packages: "./link/udp"},
+	{name: "the place in a burst is the ID", file: "link/udp/recv_linux.go", old: "wire.PutIPID(h, uint16(s.place))", new: "wire.PutIPID(h, 0)", tests: "TestBursts", packages: "./link/udp"},
+	{name: "an ID that is set changes the checksum", file: "wire/checksum.go", old: "uint32(^binary.BigEndian.Uint16(ip[10:])) + uint32(id)", new: "uint32(^binary.BigEndian.Uint16(ip[10:])) + 0*uint32(id)", tests: "TestSealerAndChecker|TestBursts", packages: "./wire ./link/udp"},
 	{name: "short payload goes behind its headers", file: "link/udp/send_linux.go", old: "\t\t\t\tt.joined = append(t.joined, d...)\n", new: "", tests: "TestBursts", packages: "./link/udp"},
 	{name: "long payload goes in its place", file: "link/udp/send_linux.go", old: "\t\t\tt.addPiece(t.joined[from:])\n\t\t\tt.addPiece(d)\n", new: "\t\t\tt.addPiece(d)\n\t\t\tt.addPiece(t.joined[from:])\n", tests: "TestBursts", packages: "./link/udp"},
 

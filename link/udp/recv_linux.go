@@ -146,7 +146,12 @@ func (e *Endpoint) fill(b *link.Batch, s *scratch) {
 		}
 		h := s.net[len(b.Packets)][:len(e.head(s))]
 		copy(h, e.head(s))
-		putLength(h, e.six, len(ib), uint16(s.place))
+		if n != s.segment { // the last is shorter
+			putLength(h, e.six, n)
+		}
+		if !e.six { // the place in what softnic has sent as a burst; of any other packet still to be solved for
+			wire.PutIPID(h, uint16(s.place))
+		}
 		s.place++
 		b.Packets = append(b.Packets, link.Packet{Net: h, IB: ib, When: s.when})
 	}
@@ -171,6 +176,7 @@ func (e *Endpoint) nextMessage(s *scratch) bool {
 		} else {
 			s.rest, s.empty = s.bufs[i][:m.n], m.n == 0
 			s.segment, s.place = e.putNet(e.head(s), s, i), 0
+			putLength(e.head(s), e.six, s.segment)
 		}
 		s.reset1(i)
 		if len(s.rest) > 0 || s.empty {
@@ -187,16 +193,14 @@ func (s *scratch) reset1(i int) {
 	h.SetControllen(rxControl)
 }
 
-// putLength completes a header with what depends on the length of the UDP payload, and the ID: for what softnic has sent as a
-// burst the place in it, of any other packet still to be solved for.
-func putLength(n []byte, six bool, ibLen int, id uint16) {
+// putLength completes a header with what depends on the length of the UDP payload; its ID is 0.
+func putLength(n []byte, six bool, ibLen int) {
 	if six {
 		binary.BigEndian.PutUint16(n[4:], uint16(8+ibLen))
 		binary.BigEndian.PutUint16(n[44:], uint16(8+ibLen))
 		return
 	}
 	binary.BigEndian.PutUint16(n[2:], uint16(wire.NetLen4+ibLen))
-	binary.BigEndian.PutUint16(n[4:], id)
 	wire.PutIPChecksum(n)
 	binary.BigEndian.PutUint16(n[24:], uint16(8+ibLen))
 }
@@ -249,7 +253,7 @@ func (e *Endpoint) putNet(n []byte, s *scratch, i int) (segment int) {
 		udp = n[40:]
 	} else {
 		n[0], n[1] = 0x45, tos
-		binary.BigEndian.PutUint32(n[4:], 0x4000) // ID 0, see putLength; DF as every RoCE sender sets it
+		binary.BigEndian.PutUint32(n[4:], 0x4000) // ID 0; DF as every RoCE sender sets it
 		n[8], n[9] = ttl, unix.IPPROTO_UDP
 		copy(n[12:16], (*unix.RawSockaddrInet4)(unsafe.Pointer(name)).Addr[:])
 		copy(n[16:20], dst)
