@@ -91,6 +91,9 @@ func behind(n int) (t [256]uint32) {
 
 // Update adds the next bytes of the packet: payload, piece by piece, then pad.
 func (s *State) Update(p []byte) {
+	if c, n := fold(s.reg, p); n > 0 {
+		s.reg, p = c, p[n:]
+	}
 	// Below 64 bytes hash/crc32 has nothing faster than the tables here, and
 	// a few nanoseconds of calls around them.
 	if len(p) >= 64 {
