@@ -17,7 +17,8 @@
 // commands, judge is trace, show prints; control (below the module's root) is how a daemon is asked.
 //
 // Errors are one line on stderr that says what to do. The exit code is 1, or 2 for a
-// mistake in the command line; with trace 1 is a broken rule, and 2 also a file that cannot be read, as with replay; with exec it is
+// mistake in the command line and where the output cannot be written; with trace 1 is a broken rule, and 2 also a file that cannot be
+// read or written, as with replay; with exec it is
 // that of the program, and 126 or 127 where that cannot be run or found.
 package main
 
@@ -25,6 +26,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"strings"
 
@@ -52,9 +54,13 @@ func run(args []string, stdout, stderr io.Writer) int {
 
 func runRoot(root *cobra.Command, args []string, stdout, stderr io.Writer) int {
 	root.SetArgs(append([]string{}, args...)) // nil would be those of the process
-	root.SetOut(stdout)
+	out := &output{w: stdout}
+	root.SetOut(out)
 	root.SetErr(stderr)
 	err := root.Execute()
+	if out.err != nil { // whatever else: nobody has read it
+		err = &trace.FileError{Name: "standard output", Err: out.err}
+	}
 	if err == nil {
 		return exitOK
 	}
@@ -74,4 +80,22 @@ func runRoot(root *cobra.Command, args []string, stdout, stderr io.Writer) int {
 		return program.Code
 	}
 	return exitFailure
+}
+
+// output is standard output. It remembers that it could not be written: most of what prints does not look.
+type output struct {
+	w   io.Writer
+	err error
+}
+
+func (o *output) Write(b []byte) (int, error) {
+	n, err := o.w.Write(b)
+	if err != nil && o.err == nil {
+		o.err = err
+		var path *fs.PathError // "write /dev/stdout: "
+		if errors.As(err, &path) {
+			o.err = path.Err
+		}
+	}
+	return n, err
 }

@@ -5,12 +5,14 @@ import (
 	"bytes"
 	"flag"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -215,7 +217,7 @@ func TestUsageErrors(t *testing.T) {
 		{"pingpong", "`softnic pingpong rc` or `softnic pingpong ud`"},
 		{"pingpong uc", "does not know \"uc\""},
 		{"pingpong rc host host", "does not know \"host\""},
-		{"pingpong rc -s many", "invalid argument"},
+		{"pingpong rc -s many", "invalid argument \"many\" for \"-s, --size\" flag: invalid syntax: see"},
 		{"pingpong ud -m 1024", "unknown shorthand flag: 'm'"},
 		{"pingpong rc", "--udp ADDR"},
 		{"demo fast", "does not know \"fast\""},
@@ -239,6 +241,8 @@ func TestUsageErrors(t *testing.T) {
 		{"bench", "`softnic bench bw write`, `softnic bench lat send`"},
 		{"bench wb", "did you mean `softnic bench bw`?"},
 		{"bench bw", "write, read, send or atomic"},
+		{"bench bw wriet --two", "`softnic bench bw` needs to know which of"},
+		{"pingpong --udp 127.0.0.1", "`softnic pingpong` needs to know which of rc, ud, before the flags"},
 		{"bench lat cas", "does not know \"cas\""},
 		{"bench bw write -s 0", "-s 0: want 1 to"},
 		{"bench bw write -D 2", "missing unit in duration"},
@@ -328,5 +332,21 @@ func TestNoDaemon(t *testing.T) {
 	}
 	if _, err := os.Lstat(file); err == nil {
 		t.Error("a file without a capture")
+	}
+}
+
+// full is a disk without room.
+type full struct{}
+
+func (full) Write([]byte) (int, error) {
+	return 0, &fs.PathError{Op: "write", Path: "/dev/stdout", Err: syscall.ENOSPC}
+}
+
+// TestOutputFails: who cannot be told is told so on stderr, whatever the command.
+func TestOutputFails(t *testing.T) {
+	for _, args := range []string{"version", "version -j", "--help", "trace --rules", "demo -o " + filepath.Join(t.TempDir(), "x.pcapng")} {
+		var errs bytes.Buffer
+		code := run(strings.Fields(args), full{}, &errs)
+		checkError(t, code, exitUsage, errs.String(), "standard output: no space left on device")
 	}
 }

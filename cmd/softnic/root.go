@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"regexp"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -41,11 +42,27 @@ Begin with
 		},
 	}
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return &nic.UsageError{Err: fmt.Errorf("%w: see `%s --help`", err, cmd.CommandPath())}
+		if words := subcommands(cmd); len(words) > 0 && cmd != root { // the flag is of one of them
+			return usageError("`%s` needs to know which of %s, before the flags: see `%s --help`", cmd.CommandPath(), strings.Join(words, ", "), cmd.CommandPath())
+		}
+		return usageError("%s: see `%s --help`", parsing.ReplaceAllString(err.Error(), ": "), cmd.CommandPath())
 	})
 	root.PersistentFlags().BoolP("json", "j", false, "print JSON")
 	root.AddCommand(newDemo(), newRun(), newExec(), newPingpong(), newBench(), newDev(), newLink(), newStatistic(), newResource(), newImpair(), newCapture(), newTrace(), newReplay(), newVersion())
 	return root
+}
+
+// parsing is what package strconv says before the reason.
+var parsing = regexp.MustCompile(`: strconv\.\w+: parsing "[^"]*": `)
+
+// subcommands returns the names of those of a command.
+func subcommands(cmd *cobra.Command) (l []string) {
+	for _, c := range cmd.Commands() {
+		if c.IsAvailableCommand() {
+			l = append(l, c.Name())
+		}
+	}
+	return l
 }
 
 // usageError is a mistake in the command line.

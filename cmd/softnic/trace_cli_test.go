@@ -217,6 +217,8 @@ func TestTraceErrors(t *testing.T) {
 		{"v1.pcap", "softnic: v1.pcap: no RoCE packets: 1 packets, 1 of RoCEv1, which is not read; only RoCEv2 is read", false},
 		{"--picture x.svg --qp 5 plain.pcap", "softnic: x.svg: no picture: no conversation with PSNs in order (RC, UC, XRC) is in the tables; see --qp, --peer and --picture-time", true},
 		{"--picture x.svg --picture-time 5s- plain.pcap", "softnic: x.svg: no picture: ", true},
+		{"--picture nowhere/x.svg plain.pcap", "softnic: nowhere/x.svg: the picture cannot be written: no such file or directory: give --picture another place", true},
+		{"--picture-time 5s- plain.pcap", "--picture-time 5s- goes with --picture FILE", false},
 	} {
 		code, out, errs := softnic(append([]string{"trace"}, strings.Fields(c.args)...)...)
 		checkError(t, code, exitUsage, errs, c.want)
@@ -336,6 +338,9 @@ func TestTraceFlags(t *testing.T) {
 		if r := get(append(args, "plain.pcap")...); len(r.Conversations) != 1 {
 			t.Errorf("%v: %d conversations", args, len(r.Conversations))
 		}
+	}
+	if _, out, _ := softnic("trace", "--qp", "12", "plain.pcap"); !strings.Contains(out, "no conversation in here is of the queue pair") {
+		t.Error(out)
 	}
 	for _, args := range [][]string{{"--qp", "12"}, {"--peer", "10.0.0.3"}} {
 		if r := get(append(args, "plain.pcap")...); len(r.Conversations) != 0 || rule(r, "msn").Kept == 0 {

@@ -91,9 +91,10 @@ func ParseAddr(s string) (netip.AddrPort, error) {
 	if err == nil {
 		if a, err = netip.ParseAddr(host); err == nil {
 			n, perr := strconv.ParseUint(port, 10, 16)
-			if perr == nil && n != 0 {
-				return netip.AddrPortFrom(a.Unmap(), uint16(n)), nil
+			if perr != nil || n == 0 {
+				return netip.AddrPort{}, fmt.Errorf("udp: %q: the port is 1 ... 65535, and %d if none is given", s, wire.Port)
 			}
+			return netip.AddrPortFrom(a.Unmap(), uint16(n)), nil
 		}
 	}
 	return netip.AddrPort{}, fmt.Errorf("udp: %q is not an IP address of this host, with or without :PORT", s)

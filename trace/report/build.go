@@ -19,7 +19,7 @@ var nakNames = [...]string{"sequence", "invalid-request", "remote-access", "remo
 func (a *analysis) report() *Report {
 	n := &a.in.Counts
 	a.p.Total, a.p.RoCE, a.p.RoCEv1, a.p.Fragments, a.p.Other, a.p.UnknownLink, a.p.Bursts = n.Total, n.RoCE, n.RoCEv1, n.Fragments, n.Other, n.UnknownLink, n.Bursts
-	r := &Report{Packets: a.p, OutOfTable: a.outside, Files: []File{}, Conversations: []Conversation{}, Rules: []Verdict{}, trustCut: a.o.Rules.TrustCut}
+	r := &Report{Packets: a.p, OutOfTable: a.outside, Files: []File{}, Conversations: []Conversation{}, Rules: []Verdict{}, trustCut: a.o.Rules.TrustCut, chosen: a.o.QPN != nil || a.o.Peer.IsValid()}
 	r.Span = Span{at(a.first), at(a.last), a.last - a.first}
 	for _, f := range a.in.Files() {
 		x := File{Name: f.Name, Format: f.Format(), Interfaces: []Interface{}}

@@ -21,6 +21,7 @@ type Report struct {
 
 	picture  *Picture
 	trustCut bool
+	chosen   bool // only some conversations were asked for
 }
 
 // File is one that was read.

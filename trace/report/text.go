@@ -27,6 +27,10 @@ func (r *Report) Text(w io.Writer) error {
 		}
 		r.Conversations[i].text(p)
 	}
+	if r.chosen && len(r.Conversations) == 0 {
+		p.line("")
+		p.line("no conversation in here is of the queue pair and the address that were asked for")
+	}
 	if r.OutOfTable > 0 {
 		p.line("")
 		p.line("%d packets are of conversations for which the tables have no room", r.OutOfTable)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"net"
 	"regexp"
@@ -104,38 +105,53 @@ func TestDuration(t *testing.T) {
 	}
 }
 
-// TestInterrupted ends tests before they begin: what was measured is nothing, and it is said.
+// TestInterrupted ends tests before they begin: nothing was measured, and that is an error.
 func TestInterrupted(t *testing.T) {
 	for _, latency := range []bool{false, true} {
 		p := openPair(t)
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		r, err := Run(ctx, p.Device, p.Other, small(latency, Write, nil))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !r.Interrupted || r.Iterations >= 100 {
-			t.Errorf("latency %v: %+v", latency, r)
-		}
-		var out bytes.Buffer
-		r.Print(&out)
-		if !strings.Contains(out.String(), "interrupted after") {
-			t.Error(out.String())
+		if r, err := Run(ctx, p.Device, p.Other, small(latency, Write, nil)); !errors.Is(err, errNothing) {
+			t.Errorf("latency %v: %v, %+v", latency, err, r)
 		}
 	}
 }
 
-// TestInterruptedLater ends tests that would go on for hours, somewhere in the middle.
+// TestInterruptedLater ends tests somewhere in the middle, behind a warm-up of 200 ms.
 func TestInterruptedLater(t *testing.T) {
 	for _, op := range []Op{Write, Send} {
 		for _, latency := range []bool{false, true} {
 			p := openPair(t)
-			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 			defer cancel()
-			r, err := Run(ctx, p.Device, p.Other, small(latency, op, func(c *Config) { c.Duration = 5 * time.Hour }))
-			if err != nil || !r.Interrupted || !r.Verified {
+			r, err := Run(ctx, p.Device, p.Other, small(latency, op, func(c *Config) { c.Duration = 2 * time.Second }))
+			if err != nil || !r.Interrupted || !r.Verified || r.Seconds > 1.5 {
 				t.Errorf("%s, latency %v: %v, %+v", op, latency, err, r)
+				continue
 			}
+			var out bytes.Buffer
+			r.Print(&out)
+			if !strings.Contains(out.String(), "interrupted after") {
+				t.Error(out.String())
+			}
+		}
+	}
+}
+
+// TestWarmUp: the longest test has a warm-up of no more than a second.
+func TestWarmUp(t *testing.T) {
+	for _, c := range []struct {
+		c           Config
+		warm, timed int
+		time        time.Duration
+	}{
+		{Config{Iters: 1000}, 100, 1000, time.Second},
+		{Config{Iters: 5}, 1, 5, time.Second},
+		{Config{Duration: time.Second}, 0, 0, 100 * time.Millisecond},
+		{Config{Duration: time.Hour}, 0, 0, time.Second},
+	} {
+		if w, n, d := c.c.parts(); w != c.warm || n != c.timed || d != c.time {
+			t.Errorf("%+v: %d, %d, %v", c.c, w, n, d)
 		}
 	}
 }

@@ -33,7 +33,7 @@ func newFlood(e *end, stop *atomic.Bool) *flood {
 	return f
 }
 
-// run moves n messages, or with n 0 messages until the time is over, and returns how many it were.
+// run moves n messages, 0 for any number, or until the time is over (zero: it is not), and returns how many it were.
 func (f *flood) run(ctx context.Context, n int, until time.Time) (total int, err error) {
 	c := &f.e.c
 	for i, l := range f.e.lanes {
@@ -46,7 +46,7 @@ func (f *flood) run(ctx context.Context, n int, until time.Time) (total int, err
 		}
 	}
 	for ended := false; ; {
-		if !ended && (f.stop.Load() || n == 0 && !time.Now().Before(until)) {
+		if !ended && (f.stop.Load() || !until.IsZero() && !time.Now().Before(until)) {
 			ended = true
 			for _, l := range f.e.lanes { // behind what was posted without a completion comes one with
 				l.quota = min(l.quota, (l.posted+c.CQMod-1)/c.CQMod*c.CQMod)

@@ -286,9 +286,18 @@ func (e *end) next(ctx context.Context) ([]device.WC, error) {
 	}
 	for i := range e.wc[:n] {
 		if w := &e.wc[i]; w.Status != device.StatusSuccess {
-			return nil, fmt.Errorf("queue pair %#06x: %w", w.QPN, w.Err())
+			return nil, failed(w)
 		}
 	}
 	e.beat.beats.Add(1)
 	return e.wc[:n], nil
+}
+
+// failed makes a line of a completion with an error.
+func failed(w *device.WC) error {
+	hint := ""
+	if w.Status == device.StatusRetryExceeded {
+		hint = ": the other side does not answer: has it ended, is this machine or that one overloaded, does the path carry the MTU (-m)?"
+	}
+	return fmt.Errorf("queue pair %#06x: %w%s", w.QPN, w.Err(), hint)
 }

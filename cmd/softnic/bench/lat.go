@@ -99,8 +99,8 @@ func (r *rally) await(ctx context.Context) error {
 		if n := r.e.cq.Poll(r.e.wc); n > 0 {
 			wcs := r.e.wc[:n]
 			for i := range wcs {
-				if err := wcs[i].Err(); err != nil {
-					return err
+				if wcs[i].Status != device.StatusSuccess {
+					return failed(&wcs[i])
 				}
 			}
 			if err := r.count(wcs); err != nil {
@@ -120,11 +120,11 @@ func (r *rally) await(ctx context.Context) error {
 	return nil
 }
 
-// ping plays n messages there and back, or with n 0 until the time is over, and keeps how long each took.
+// ping plays n messages there and back, 0 for any number, or until the time is over (zero: it is not), and keeps how long each took.
 func (r *rally) ping(ctx context.Context, n int, until time.Time, stop *atomic.Bool, keep []time.Duration) ([]time.Duration, error) {
 	last := time.Now()
-	for i := 0; n == 0 && last.Before(until) && i < maxSamples || i < n; i++ {
-		if stop.Load() {
+	for i := 0; n == 0 && i < maxSamples || i < n; i++ {
+		if stop.Load() || !until.IsZero() && !last.Before(until) {
 			break
 		}
 		if err := r.post(ctx); err != nil {

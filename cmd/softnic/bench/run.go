@@ -11,8 +11,11 @@ import (
 	"github.com/softnic/softnic/device"
 )
 
-// warmUp is the part of the messages, or of the time, that goes before what is timed.
-const warmUp = 10
+// warmUp is the part of the messages, or of the time, that goes before what is timed; warmMost is the longest that it takes.
+const (
+	warmUp   = 10
+	warmMost = time.Second
+)
 
 // Run measures on dev against the other side on rw, which Serve serves. When ctx ends it ends early, with what was measured
 // until then.
@@ -136,10 +139,21 @@ func (r *Result) use(here, there usage, moved int) {
 // parts returns how many messages, or until when, the warm-up and the timed part go.
 func (c *Config) parts() (warm, timed int, warmTime time.Duration) {
 	if c.Duration > 0 {
-		return 0, 0, c.Duration / warmUp
+		return 0, 0, min(c.Duration/warmUp, warmMost)
 	}
-	return max(c.Iters/warmUp, 1), c.Iters, 0
+	return max(c.Iters/warmUp, 1), c.Iters, warmMost
 }
+
+// after returns when d is over; never, which is the zero time, where d is 0.
+func after(start time.Time, d time.Duration) time.Time {
+	if d == 0 {
+		return time.Time{}
+	}
+	return start.Add(d)
+}
+
+// errNothing is the error of a test that the user ended too early.
+var errNothing = errors.New("interrupted during the warm-up: nothing was measured")
 
 func (t *test) bandwidth(ctx context.Context) (moved int, err error) {
 	f := newFlood(t.e, &t.stop)
@@ -150,9 +164,12 @@ func (t *test) bandwidth(ctx context.Context) (moved int, err error) {
 	start := time.Now()
 	m := &meter{last: start}
 	f.each = func(done int) { m.at(time.Now(), done) }
-	n, err := f.run(ctx, timed, start.Add(t.e.c.Duration))
+	n, err := f.run(ctx, timed, after(start, t.e.c.Duration))
 	if err != nil {
 		return moved, err
+	}
+	if n == 0 {
+		return moved, errNothing
 	}
 	t.r.timed(n, time.Since(start), t.stop.Load())
 	if least, most, ok := f.shares(); ok && timed == 0 && t.e.c.QPs > 1 {
@@ -175,8 +192,11 @@ func (t *test) latency(ctx context.Context) (moved int, err error) {
 	}
 	moved = len(samples)
 	start := time.Now()
-	if samples, err = rally.ping(ctx, timed, start.Add(t.e.c.Duration), &t.stop, samples[:0]); err != nil {
+	if samples, err = rally.ping(ctx, timed, after(start, t.e.c.Duration), &t.stop, samples[:0]); err != nil {
 		return 0, err
+	}
+	if len(samples) == 0 {
+		return 0, errNothing
 	}
 	t.r.timed(len(samples), time.Since(start), t.stop.Load())
 	parts := 1

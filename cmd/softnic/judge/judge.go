@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -137,11 +138,16 @@ func draw(path string, r *report.Report) error {
 		return &trace.FileError{Name: path, Err: errors.New("no picture: no conversation with PSNs in order (RC, UC, XRC) is in the tables; see --qp, --peer and --picture-time")}
 	}
 	file, err := os.Create(path)
-	if err != nil {
-		return err
+	if err == nil {
+		err = errors.Join(picture.Write(file, strings.TrimPrefix(filepath.Ext(path), "."), p), file.Close())
 	}
-	err = picture.Write(file, strings.TrimPrefix(filepath.Ext(path), "."), p)
-	return errors.Join(err, file.Close())
+	if err == nil {
+		return nil
+	}
+	if where := (*fs.PathError)(nil); errors.As(err, &where) {
+		err = where.Err
+	}
+	return &trace.FileError{Name: path, Err: fmt.Errorf("the picture cannot be written: %w: give --picture another place", err)}
 }
 
 // list prints the rules.
@@ -177,6 +183,9 @@ func (f *Flags) options() (o report.Options, err error) {
 	}
 	o.Picture = f.Picture != ""
 	if f.PictureTime != "" {
+		if !o.Picture {
+			return o, usage("--picture-time %s goes with --picture FILE", f.PictureTime)
+		}
 		if o.PictureFrom, o.PictureTo, err = span(f.PictureTime); err != nil {
 			return o, usage("--picture-time %s: %w", f.PictureTime, err)
 		}

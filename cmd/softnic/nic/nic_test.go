@@ -137,7 +137,7 @@ func TestMistakes(t *testing.T) {
 		{Flags{UDP: addr, Addrs: []string{"10.0.0.1/8"}}, true, "go with --tap"},
 		{Flags{UDP: addr, HostAddrs: []string{"10.0.0.1/8"}}, true, "go with --tap"},
 		{Flags{UDP: "localhost"}, true, "is not an IP address of this host"},
-		{Flags{UDP: "127.0.0.1:0"}, true, "is not an IP address of this host"},
+		{Flags{UDP: "127.0.0.1:0"}, true, "the port is 1 ... 65535"},
 		{Flags{UDP: "192.0.2.77"}, false, "192.0.2.77 is not an address of this host; have: "},
 		{Flags{UDP: "0.0.0.0"}, false, "name one address of this host"},
 		{Flags{UDP: addr, MTU: 70000}, false, "--mtu 70000: udp " + addr + " carries IP packets of up to"},
