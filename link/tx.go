@@ -18,9 +18,6 @@ const ringLen = 64
 // headers to fit into one IP packet.
 const maxBurst = 65535 - wire.MaxNetLen
 
-// maxParts bounds in how many places of memory a burst is: Linux takes 1024 in one call (UIO_MAXIOV).
-const maxParts = 1000
-
 // txState is the sending half of a port.
 type txState struct {
 	mu     sync.Mutex
@@ -41,7 +38,6 @@ type txState struct {
 	segs  int
 	size  int // length of all but the last
 	bytes int
-	parts int // places in memory that hold it
 }
 
 // outgoing is a packet on its way to be framed.
@@ -310,16 +306,15 @@ func (p *Port) emit(v *portView, o outgoing) {
 // a new one.
 func (t *txState) segment(v *portView, pk *wire.Packet) int {
 	maxSegs := v.info.MaxSegs
-	n, parts := pk.IBLen(), len(pk.Data)+2
-	if t.open && t.segs < maxSegs && n <= t.size && t.bytes+n <= maxBurst && t.parts+parts <= maxParts &&
+	n := pk.IBLen()
+	if t.open && t.segs < maxSegs && n <= t.size && t.bytes+n <= maxBurst &&
 		(t.path == pk.Path || t.alike(v, pk.Path)) {
 		t.segs++
 		t.bytes += n
-		t.parts += parts
 		t.open = n == t.size // a shorter one is the last
 		return t.segs - 1
 	}
-	t.path, t.open, t.segs, t.size, t.bytes, t.parts = pk.Path, maxSegs > 1, 1, n, n, parts
+	t.path, t.open, t.segs, t.size, t.bytes = pk.Path, maxSegs > 1, 1, n, n
 	return 0
 }
 

@@ -6,6 +6,7 @@ import (
 	"unsafe"
 
 	"github.com/softnic/softnic/link"
+	"github.com/softnic/softnic/link/gather"
 	"github.com/softnic/softnic/wire"
 	"golang.org/x/sys/unix"
 )
@@ -15,45 +16,43 @@ const maxSegs = 64
 
 // writer puts one frame together for the kernel. Its zero value is ready; it is not to be copied.
 type writer struct {
-	iov  []unix.Iovec
+	gather.Pieces
+	vnet bool
 	head [vnetLen + ethLen + wire.MaxNetLen]byte // before a frame, or in place of the headers of a burst
 }
 
-// begin forgets the frame before, and leaves room for a vnet of zeros where the kernel wants one: a single packet, and
+// begin forgets the frame before. The vnet is of zeros, where the kernel wants one: a single packet, and
 // no checksum to compute.
 func (w *writer) begin(vnet bool) {
-	w.iov = w.iov[:0]
-	if vnet {
-		clear(w.head[:vnetLen])
-		w.add(w.head[:vnetLen])
-	}
+	w.Reset()
+	w.vnet = vnet
+	clear(w.head[:vnetLen])
 }
 
-func (w *writer) add(b []byte) {
-	if len(b) == 0 {
-		return
+// addVnet adds what is before a frame.
+func (w *writer) addVnet() {
+	if w.vnet {
+		w.Add(w.head[:vnetLen])
 	}
-	v := unix.Iovec{Base: &b[0]}
-	v.SetLen(len(b))
-	w.iov = append(w.iov, v)
 }
 
 // addPacket adds what is behind the headers of a frame, and for a raw one is all.
 func (w *writer) addPacket(f *link.Frame) {
-	w.add(f.Head[:f.Len])
+	w.Add(f.Head[:f.Len])
 	for _, d := range f.Data {
-		w.add(d)
+		w.Add(d)
 	}
-	w.add(f.Tail)
+	w.Add(f.Tail)
 }
 
 // write gives the frame to the kernel, and reports whether that has taken it.
 func (w *writer) write(fd uintptr) bool {
+	iov := w.End()
 	errno := unix.EINTR
 	for errno == unix.EINTR {
-		_, _, errno = unix.Syscall(unix.SYS_WRITEV, fd, uintptr(unsafe.Pointer(&w.iov[0])), uintptr(len(w.iov)))
+		_, _, errno = unix.Syscall(unix.SYS_WRITEV, fd, uintptr(unsafe.Pointer(&iov[0])), uintptr(len(iov)))
 	}
-	clear(w.iov) // keep nothing
+	w.Reset() // keep nothing
 	return errno == 0
 }
 
@@ -91,6 +90,7 @@ func (t *Tap) sendAll(fd uintptr) {
 		}
 		t.out.begin(t.vnet)
 		if f.Raw {
+			t.out.addVnet()
 			t.out.addPacket(f)
 		} else {
 			if f.Path != path {
@@ -120,14 +120,16 @@ func (t *Tap) addBurst(burst []*link.Frame, mac hw) {
 		size += f.IBLen()
 	}
 	if len(burst) == 1 {
-		w.add(first.Eth[:ethLen])
-		w.add(first.Net)
+		w.addVnet()
+		w.Add(first.Eth[:ethLen])
+		w.Add(first.Net)
 	} else {
 		n := ethLen + len(first.Net)
 		vnet(w.head[:vnetLen]).putBurst(n, first.IBLen())
+		w.addVnet()
 		head := append(append(w.head[:vnetLen], first.Eth[:ethLen]...), first.Net...)[vnetLen:]
 		joinHead(head, size)
-		w.add(head)
+		w.Add(head)
 	}
 	for _, f := range burst {
 		w.addPacket(f)
@@ -171,7 +173,8 @@ func (t *Tap) resolve(f *link.Frame, mac *hw, now time.Time) bool {
 // writeControl is the node's emit; t.mu is held.
 func (t *Tap) writeControl(frame []byte) {
 	t.ctl.begin(t.vnet)
-	t.ctl.add(frame)
+	t.ctl.addVnet()
+	t.ctl.Add(frame)
 	if t.conn.Control(t.ctlCall) != nil {
 		t.count.refused.Inc()
 	}

@@ -52,8 +52,10 @@ var receiverMutants = []mutant{
 	{name: "the last of a burst is shorter", file: "link/udp/recv_linux.go", old: "if n != s.segment {", new: "if n > s.segment {", tests: "TestBursts", packages: "./link/udp"},
 	{name: "the place in a burst is the ID", file: "link/udp/recv_linux.go", old: "wire.PutIPID(h, uint16(s.place))", new: "wire.PutIPID(h, 0)", tests: "TestBursts", packages: "./link/udp"},
 	{name: "an ID that is set changes the checksum", file: "wire/checksum.go", old: "uint32(^binary.BigEndian.Uint16(ip[10:])) + uint32(id)", new: "uint32(^binary.BigEndian.Uint16(ip[10:])) + 0*uint32(id)", tests: "TestSealerAndChecker|TestBursts", packages: "./wire ./link/udp"},
-	{name: "short payload goes behind its headers", file: "link/udp/send_linux.go", old: "\t\t\t\tt.joined = append(t.joined, d...)\n", new: "", tests: "TestBursts", packages: "./link/udp"},
-	{name: "long payload goes in its place", file: "link/udp/send_linux.go", old: "\t\t\tt.addPiece(t.joined[from:])\n\t\t\tt.addPiece(d)\n", new: "\t\t\tt.addPiece(d)\n\t\t\tt.addPiece(t.joined[from:])\n", tests: "TestBursts", packages: "./link/udp"},
+	{name: "gather: short pieces are joined", file: "link/gather/gather_linux.go", old: "if len(b) > joinMost {", new: "if len(b) > 0 {", tests: "TestPieces", packages: "./link/gather"},
+	{name: "gather: what is joined goes before a long piece", file: "link/gather/gather_linux.go", old: "\t\tp.cut()\n\t\tp.add(b)\n", new: "\t\tp.add(b)\n", tests: "TestPieces", packages: "./link/gather"},
+	{name: "gather: what is joined is not lost with its place", file: "link/gather/gather_linux.go", old: "\t\tp.cut()\n\t\tp.joined, p.from", new: "\t\tp.joined, p.from", tests: "TestPieces", packages: "./link/gather"},
+	{name: "gather: memory is not kept", file: "link/gather/gather_linux.go", old: "\tclear(p.list)\n", new: "", tests: "TestPieces", packages: "./link/gather"},
 
 	// Headers that are like the one before.
 	{name: "a sealed header is of one path", file: "wire/sealer.go", old: "if s.path != p.Path || s.ibLen", new: "if s.ibLen", tests: "TestSealerAndChecker", packages: "./wire"},

@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/softnic/softnic/link"
+	"github.com/softnic/softnic/link/gather"
 	"github.com/softnic/softnic/wire"
 )
 
@@ -26,8 +27,7 @@ const joinMost = 512
 type sender struct {
 	try     func(fd uintptr) bool // trySend, as a value made once
 	msgs    []mmsghdr
-	iovs    []unix.Iovec
-	joined  []byte                  // headers, ICRCs and short payload, one behind the other
+	pieces  gather.Pieces
 	names   []unix.RawSockaddrInet6 // also large enough for IPv4
 	control [][txControl]byte
 	segs    []int // frames of each message
@@ -47,28 +47,12 @@ type sendError struct {
 // others back.
 func (e *Endpoint) Send(frames []*link.Frame) error {
 	t := &e.tx
-	pieces, joined := 0, 0
-	for _, f := range frames {
-		pieces += len(f.Data) + 2
-		joined += f.Len + len(f.Tail)
-		for _, d := range f.Data {
-			if len(d) <= joinMost {
-				joined += len(d)
-			}
-		}
-	}
 	// Everything that messages point to must be in place before the first pointer is taken.
-	if cap(t.joined) < joined {
-		t.joined = make([]byte, 0, 2*joined)
-	}
-	if cap(t.iovs) < pieces {
-		t.iovs = make([]unix.Iovec, 0, 2*pieces)
-	}
 	if cap(t.msgs) < len(frames) {
 		n := max(len(frames), 64)
 		t.msgs, t.names, t.control, t.segs = make([]mmsghdr, 0, n), make([]unix.RawSockaddrInet6, n), make([][txControl]byte, n), make([]int, n)
 	}
-	t.iovs, t.joined, t.msgs, t.next = t.iovs[:0], t.joined[:0], t.msgs[:0], 0
+	t.msgs, t.next = t.msgs[:0], 0
 	for len(frames) > 0 {
 		// One message for a burst, which the kernel takes apart again, if at all, as late as it can (UDP_SEGMENT).
 		n := 1
@@ -82,7 +66,7 @@ func (e *Endpoint) Send(frames []*link.Frame) error {
 	if err != nil || t.shut {
 		err = net.ErrClosed
 	}
-	clear(t.iovs) // the payload is not ours to keep alive
+	t.pieces.Reset() // the payload is not ours to keep alive
 	for _, x := range t.errs {
 		e.countError(x)
 	}
@@ -104,27 +88,19 @@ func (e *Endpoint) addBurst(burst []*link.Frame) {
 		return
 	}
 	i := len(t.msgs)
-	first := len(t.iovs)
-	from := len(t.joined) // of what no piece has yet
 	for _, f := range burst {
-		t.joined = append(t.joined, f.Head[:f.Len]...)
+		t.pieces.Add(f.Head[:f.Len])
 		for _, d := range f.Data {
-			if len(d) <= joinMost {
-				t.joined = append(t.joined, d...)
-				continue
-			}
-			t.addPiece(t.joined[from:])
-			t.addPiece(d)
-			from = len(t.joined)
+			t.pieces.Add(d)
 		}
-		t.joined = append(t.joined, f.Tail...)
+		t.pieces.Add(f.Tail)
 	}
-	t.addPiece(t.joined[from:])
+	iovs := t.pieces.End()
 	t.msgs = t.msgs[:i+1]
 	t.segs[i] = len(burst)
 	h := &t.msgs[i].hdr
-	*h = unix.Msghdr{Iov: &t.iovs[first], Name: (*byte)(unsafe.Pointer(&t.names[i]))}
-	h.SetIovlen(len(t.iovs) - first)
+	*h = unix.Msghdr{Iov: &iovs[0], Name: (*byte)(unsafe.Pointer(&t.names[i]))}
+	h.SetIovlen(len(iovs))
 	h.Namelen = e.putName(&t.names[i], p)
 	n := e.putControl(t.control[i][:], p)
 	if len(burst) > 1 {
@@ -134,15 +110,6 @@ func (e *Endpoint) addBurst(burst []*link.Frame) {
 		h.Control = &t.control[i][0]
 		h.SetControllen(n)
 	}
-}
-
-func (t *sender) addPiece(b []byte) {
-	if len(b) == 0 {
-		return
-	}
-	v := unix.Iovec{Base: &b[0]}
-	v.SetLen(len(b))
-	t.iovs = append(t.iovs, v)
 }
 
 // putName writes the destination and returns its length.
