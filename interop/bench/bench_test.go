@@ -55,6 +55,9 @@ func TestReaders(t *testing.T) {
 		{"softnic without CPU time", func() (sample, error) {
 			return readSoftnic([]byte(`{"bytes_per_s":5,"messages_per_s":4,"cpu_s_per_gb":null,"verified":true}`))
 		}, sample{bytesPerSec: 5, msgsPerSec: 4, allocs: 0}, ""},
+		{"softnic with several queue pairs", func() (sample, error) {
+			return readSoftnic([]byte(`{"bytes_per_s":5,"messages_per_s":4,"cpu_s_per_gb":3,"least_share":0.97,"verified":true}`))
+		}, sample{bytesPerSec: 5, msgsPerSec: 4, cpuPerGB: 3, allocs: 0, leastShare: 0.97}, ""},
 		{"softnic did not compare", func() (sample, error) { return readSoftnic([]byte(`{"verified":false}`)) }, nil, "not verified"},
 	} {
 		s, err := c.got()

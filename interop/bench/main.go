@@ -246,7 +246,7 @@ func (m measured) note() string {
 // String lists what was measured, for people who wait.
 func (s sample) String() string {
 	var l []string
-	for _, m := range []metric{bytesPerSec, msgsPerSec, usec, cpuPerGB, allocs} {
+	for _, m := range []metric{bytesPerSec, msgsPerSec, usec, cpuPerGB, allocs, leastShare} {
 		if x, ok := s[m]; ok && x != 0 {
 			unit, by := string(m), 1.0
 			if m == bytesPerSec {

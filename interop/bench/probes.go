@@ -53,6 +53,9 @@ var probes = []probe{
 	{"lat-block", ours("lat write --two -s 8 --block")},
 	{"ping-netpoll", anchor("ping-netpoll")},
 	{"lat-events", ours("lat write --two -s 8 -e")},
+	{"write-4k-1", ours("bw write --two -s 4096 -t 1000 -q 1", "-m", "4096")},
+	{"write-4k-32", ours("bw write --two -s 4096 -t 31 -q 32", "-m", "4096")},
+	{"write-4k-1000", ours("bw write --two -s 4096 -t 1 -q 1000", "-m", "4096")},
 	{"ib_write_bw", perftest("ib_write_bw", "-s", "65536", "-t", "16", "-n", "2000", "-m", "4096")},
 	{"ib_send_lat", perftest("ib_send_lat", "-e", "-s", "8", "-n", "2000", "-m", "4096")},
 }
@@ -83,6 +86,7 @@ func readSoftnic(out []byte) (sample, error) {
 		MsgPerSec   float64  `json:"messages_per_s"`
 		CPUPerGB    *float64 `json:"cpu_s_per_gb"`
 		Allocs      float64  `json:"allocs_per_packet"`
+		LeastShare  *float64 `json:"least_share"`
 		Verified    bool     `json:"verified"`
 		Times       *struct {
 			Typical float64 `json:"t_typical_us"`
@@ -97,6 +101,9 @@ func readSoftnic(out []byte) (sample, error) {
 	s := sample{bytesPerSec: r.BytesPerSec, msgsPerSec: r.MsgPerSec, allocs: r.Allocs}
 	if r.CPUPerGB != nil {
 		s[cpuPerGB] = *r.CPUPerGB
+	}
+	if r.LeastShare != nil {
+		s[leastShare] = *r.LeastShare
 	}
 	if r.Times != nil {
 		s[usec] = r.Times.Typical

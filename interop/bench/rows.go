@@ -17,6 +17,7 @@ const (
 	usec        metric = "us" // median, one way; the whole operation for atomics
 	cpuPerGB    metric = "CPU s/GB"
 	allocs      metric = "allocations/packet"
+	leastShare  metric = "of the mean" // what the queue pair moved that moved the least
 )
 
 // value is a number of a probe, times a factor; of an empty probe it is 1.
@@ -78,6 +79,9 @@ var rows = []row{
 	{id: "P17", what: "CPU s per GB, both sides, P1", value: value{probe: "write-64k", metric: cpuPerGB}, atMost: true, goal: 0.9, stretch: 0.65},
 	{id: "S1", what: "ib_write_bw 64 KiB, two daemons / iperf3", value: value{probe: "ib_write_bw", metric: bytesPerSec}, anchor: value{probe: "iperf3", metric: bytesPerSec}, noGoal: true},
 	{id: "S2", what: "ib_send_lat -e, two daemons / UDP, blocking", value: value{probe: "ib_send_lat", metric: usec}, anchor: value{probe: "ping-block", metric: usec}, atMost: true, noGoal: true},
+	{id: "S3", what: "least served of 64 busy queue pairs / mean", value: value{probe: "write-64qp", metric: leastShare}, goal: 0.9, stretch: 0.95},
+	{id: "S4", what: "CPU per packet, 32 queue pairs / 1", value: value{probe: "write-4k-32", metric: cpuPerGB}, anchor: value{probe: "write-4k-1", metric: cpuPerGB}, atMost: true, noGoal: true, estimate: 1.2},
+	{id: "S4", what: "CPU per packet, 1,000 queue pairs / 1", value: value{probe: "write-4k-1000", metric: cpuPerGB}, anchor: value{probe: "write-4k-1", metric: cpuPerGB}, atMost: true, noGoal: true, estimate: 1.2},
 	// Against the kernel's driver.
 	{lab: true, id: "R1", what: "write 64 KiB / rxe", value: value{probe: "softnic", metric: bytesPerSec}, anchor: value{probe: "rxe", metric: bytesPerSec}, goal: 0.8, stretch: 1.2},
 	{lab: true, id: "R2", what: "write 64 KiB, MTU 1024 / rxe", value: value{probe: "softnic-1024", metric: bytesPerSec}, anchor: value{probe: "rxe-1024", metric: bytesPerSec}, goal: 1.7, stretch: 2.5},
