@@ -170,7 +170,7 @@ func (r *requester) send(now transport.Time) {
 }
 
 func (r *requester) emit(now transport.Time) {
-	a := r.m.Attr
+	a, bound := r.m.Attr, r.bound()
 	for a.State.Sends() && r.rnrUntil == 0 && r.m.Tx.Len() < txHigh && !r.stopped(now) {
 		if r.cur == r.n && !r.fetch() {
 			return
@@ -203,7 +203,7 @@ func (r *requester) emit(now transport.Time) {
 			}
 			return
 		}
-		if !r.sendPacket(now, w) {
+		if !r.sendPacket(now, w, bound) {
 			return
 		}
 	}
@@ -264,10 +264,10 @@ func (r *requester) local(w *wqe) bool {
 	return true
 }
 
-// sendPacket emits the next packet of w; false when it must wait.
-func (r *requester) sendPacket(now transport.Time, w *wqe) bool {
+// sendPacket emits the next packet of w, if fewer than bound are unanswered; false when it must wait.
+func (r *requester) sendPacket(now transport.Time, w *wqe, bound int) bool {
 	a := r.m.Attr
-	flight, bound := r.next.Sub(r.una), r.bound()
+	flight := r.next.Sub(r.una)
 	if flight >= bound || flight >= maxOutstanding {
 		return false // responses that were asked for fill the window too
 	}
