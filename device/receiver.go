@@ -23,7 +23,8 @@ import (
 //	away    the receiver's goroutine looks after things only every millisecond
 //
 // While it is away, something may be held until the next look. An acknowledgement leaves with what the program posts in answer to
-// the message, not before the program has seen that; small requests behind many that are on their way leave together.
+// the message, not before the program has seen that; small requests behind many that are on their way leave together, and those of many
+// queue pairs.
 type receiver struct {
 	dev   *Device
 	src   link.Source

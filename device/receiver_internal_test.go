@@ -149,7 +149,7 @@ func newPolledHost(t *testing.T, ep link.Endpoint) *polledHost {
 			t.Fatal(err)
 		}
 	}
-	h := &polledHost{mem: make([]byte, 4096)}
+	h := &polledHost{mem: make([]byte, 8192)}
 	h.end, _ = ep.(*polledEnd)
 	var err error
 	h.dev, err = Open(ep, Options{})

@@ -156,10 +156,11 @@ func (q *QP) leaveHeld(now transport.Time) {
 	}
 }
 
-// What is held of a program that posts one small request after the other.
+// What is held of a program that posts one small request after the other, or one on each of many queue pairs.
 const (
 	smallest = 256 // bytes of a message that is small
-	deep     = 8   // requests on their way, at least: who waits for the answer to one or two is not kept waiting
+	deep     = 8   // requests on their way, or queue pairs that have some, at least: who waits for the answer to one or two is not kept waiting
+	few      = 4   // packets of one queue pair that wait for those of others
 	bunch    = 32  // packets that go at once
 )
 
@@ -170,7 +171,13 @@ func (q *QP) coalesces() bool {
 		return false
 	}
 	last := q.tx.Packets()[n-1]
-	return last.Token != 0 && last.Size <= smallest && q.eng.Outstanding() >= deep+n
+	switch {
+	case last.Token == 0:
+		return false
+	case n <= few && q.dev.share.Users() > deep:
+		return true
+	}
+	return last.Size <= smallest && q.eng.Outstanding() >= deep+n
 }
 
 // farewell sends the acknowledgements that are held: a program that has got what it waited for may end its queue pair at once, and

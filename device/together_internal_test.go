@@ -107,3 +107,56 @@ func TestTogether(t *testing.T) {
 		a.take(t)
 	}
 }
+
+// TestManyQueuePairsGather: who posts one request on each of many queue pairs has the first few sent at once, and the others together at the
+// next look.
+func TestManyQueuePairsGather(t *testing.T) {
+	a, b := twoPolled(t)
+	var posters []*QP
+	const n = deep + 1 + 20
+	for range n {
+		var ends [2]*QP
+		for i, h := range []*polledHost{a, b} {
+			q, err := h.pd.CreateQP(QPInit{Type: RC, SendCQ: h.cq, RecvCQ: h.cq, SigAll: true, Cap: Cap{SendWR: 4}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			ends[i] = q
+		}
+		for i, q := range ends {
+			if err := q.Connect(1, ends[1-i].Address(1, 1), ConnectOptions{Access: RemoteWrite, Timeout: 20}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		posters = append(posters, ends[0])
+	}
+	rx := a.dev.rx
+	rx.drive.Lock() // nobody looks meanwhile, and answers do not arrive
+	rx.away.Store(true)
+	post := func(q *QP, size int) {
+		t.Helper()
+		wr := SendWR{Op: OpWrite, SGE: []SGE{a.mr.SGE(0, size)}, RemoteAddr: b.mr.Addr(), RKey: b.mr.RKey()}
+		if err := q.PostSend(&wr); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, q := range posters[:n-1] {
+		post(q, 1000)
+	}
+	if sends := len(a.end.calls()); sends != deep {
+		t.Errorf("%d queue pairs sent at once, want %d", sends, deep)
+	}
+	post(posters[n-1], (few+1)*posters[n-1].attr.PathMTU) // a message of many packets does not wait
+	if sends := len(a.end.calls()); sends != deep+1 {
+		t.Errorf("%d sends", sends)
+	}
+	rx.settle()
+	rx.drive.Unlock()
+	calls := a.end.calls()
+	if len(calls) != deep+2 || len(calls[deep+1]) != n-1-deep {
+		t.Errorf("%d sends, the last of %d packets", len(calls), len(calls[len(calls)-1]))
+	}
+	for range n {
+		a.take(t)
+	}
+}

@@ -20,6 +20,14 @@ func (s *Share) Busy(now bool) {
 	}
 }
 
+// Users returns how many have something under way.
+func (s *Share) Users() int {
+	if s == nil {
+		return 0
+	}
+	return int(s.busy.Load())
+}
+
 // Each returns how many bytes one of them may have under way; 0: no bound.
 func (s *Share) Each() int {
 	if s == nil || s.Bytes == 0 {
