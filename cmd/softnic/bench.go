@@ -100,6 +100,7 @@ operation for read and atomic. A write that does not poll carries immediate data
 	fs.IntVarP(&c.Iters, "iters", "n", c.Iters, "`N` messages")
 	fs.DurationVarP(&c.Duration, "duration", "D", 0, "for `TIME`, as 2s, instead of -n")
 	fs.IntVarP(&c.PathMTU, "path-mtu", "m", c.PathMTU, "path MTU in `BYTES` (perftest calls it --mtu)")
+	fs.IntVarP(&c.Timeout, "qp-timeout", "u", 0, "local ACK timeout `CODE`, 4.096 µs × 2^CODE; seven of them without an answer end the test (default 14, 67 ms)")
 	if !latency {
 		fs.IntVarP(&c.QPs, "qp", "q", c.QPs, "`N` queue pairs, which one goroutine serves")
 		fs.IntVarP(&c.Depth, "tx-depth", "t", c.Depth, "`N` requests outstanding on a queue pair")

@@ -245,6 +245,7 @@ func TestUsageErrors(t *testing.T) {
 		{"pingpong --udp 127.0.0.1", "`softnic pingpong` needs to know which of rc, ud, before the flags"},
 		{"bench lat cas", "does not know \"cas\""},
 		{"bench bw write -s 0", "-s 0: want 1 to"},
+		{"bench bw write -u 32", "-u 32: want 0 to 31"},
 		{"bench bw write -D 2", "missing unit in duration"},
 		{"bench bw write -D 2s -n 3", "-D and -n: the one or the other"},
 		{"bench bw write --block -e", "--poll, --block and --events: one of them"},

@@ -54,6 +54,7 @@ type Config struct {
 	Iters    int           `json:"iters"`       // messages, on all queue pairs together
 	Duration time.Duration `json:"duration_ns"` // instead of Iters: how long; 0: Iters counts
 	PathMTU  int           `json:"path_mtu"`    // bytes
+	Timeout  int           `json:"qp_timeout"`  // local ACK timeout, a code: 4.096 µs times 2 to this; 0: that of perftest, 14
 	Wait     Wait          `json:"wait"`        // both sides
 	PeerPoll bool          `json:"peer_poll"`   // the side that has nothing to do in a test polls all the same
 }
@@ -85,7 +86,7 @@ func (c *Config) Check() error {
 	}
 	for _, l := range []limit{
 		{"-s", c.Size, 1, maxSize}, {"-q", c.QPs, 1, maxQPs}, {"-t", c.Depth, 1, device.MaxCQE}, {"-l", c.List, 1, device.MaxCQE},
-		{"-Q", c.CQMod, 0, device.MaxCQE}, {"-r", c.RXDepth, 0, device.MaxCQE}, {"-I", c.Inline, 0, device.MaxInline}, {"-n", c.Iters, 1, 1 << 40},
+		{"-Q", c.CQMod, 0, device.MaxCQE}, {"-r", c.RXDepth, 0, device.MaxCQE}, {"-I", c.Inline, 0, device.MaxInline}, {"-n", c.Iters, 1, 1 << 40}, {"-u", c.Timeout, 0, 31},
 	} {
 		if l.value < l.lo || l.value > l.top {
 			return fmt.Errorf("%s %d: want %d to %d", l.flag, l.value, l.lo, l.top)
@@ -106,6 +107,9 @@ func (c *Config) Check() error {
 		return fmt.Errorf("-n %d: a latency test keeps each sample: at most %d", c.Iters, maxSamples)
 	case c.Depth < c.List:
 		return fmt.Errorf("-l %d: a list is not longer than the queue (-t %d)", c.List, c.Depth)
+	}
+	if c.Timeout == 0 {
+		c.Timeout = 14 // 67 ms
 	}
 	if c.CQMod == 0 {
 		c.CQMod = max(c.Depth/8/c.List, 1) * c.List

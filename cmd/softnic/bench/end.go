@@ -127,7 +127,7 @@ func (e *end) connect(remotes []device.Remote, regions []region) error {
 	for i, l := range e.lanes {
 		l.peer = regions[i]
 		err := l.qp.Connect(l.psn, remotes[i], device.ConnectOptions{
-			SGIDIndex: e.gidIndex(), PathMTU: e.c.PathMTU, Depth: device.MaxRdAtomic, MinRNRTimer: 1,
+			SGIDIndex: e.gidIndex(), PathMTU: e.c.PathMTU, Timeout: e.c.Timeout, Depth: device.MaxRdAtomic, MinRNRTimer: 1,
 			Access: device.RemoteWrite | device.RemoteRead | device.RemoteAtomic,
 		})
 		if err != nil {
@@ -297,7 +297,7 @@ func (e *end) next(ctx context.Context) ([]device.WC, error) {
 func failed(w *device.WC) error {
 	hint := ""
 	if w.Status == device.StatusRetryExceeded {
-		hint = ": the other side does not answer: has it ended, is this machine or that one overloaded, does the path carry the MTU (-m)?"
+		hint = ": the other side does not answer: has it ended, is this machine or that one overloaded (-u gives it more time), does the path carry the MTU (-m)?"
 	}
 	return fmt.Errorf("queue pair %#06x: %w%s", w.QPN, w.Err(), hint)
 }
