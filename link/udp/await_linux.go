@@ -11,7 +11,8 @@ import (
 
 // lookout waits for the socket to have something. The socket is not known to the runtime's poller: that would be
 // woken for every datagram, also while a program polls and nobody waits, which costs more than the datagram. It is in
-// an epoll set of its own, armed for one event at a time, and the set is known to the runtime's poller.
+// an epoll set of its own while somebody waits, and the set is known to the runtime's poller. A socket that is in a set at all, armed or not,
+// costs a look at it for every datagram that comes, and another for every one that it has sent.
 type lookout struct {
 	file  *os.File // the epoll set
 	raw   syscall.RawConn
@@ -20,6 +21,7 @@ type lookout struct {
 	armed unix.EpollEvent
 
 	arm, check func(fd uintptr) bool // as values made once
+	disarm     func(fd uintptr)
 }
 
 func newLookout(sock int) (*lookout, error) {
@@ -32,11 +34,8 @@ func newLookout(sock int) (*lookout, error) {
 		return nil, os.NewSyscallError("fcntl", err)
 	}
 	l := &lookout{file: os.NewFile(uintptr(fd), "epoll"), sock: sock}
-	l.arm, l.check = l.armSocket, l.takeEvent
-	if l.raw, err = l.file.SyscallConn(); err == nil {
-		err = os.NewSyscallError("epoll_ctl", unix.EpollCtl(fd, unix.EPOLL_CTL_ADD, sock, &unix.EpollEvent{Events: unix.EPOLLONESHOT}))
-	}
-	if err != nil {
+	l.arm, l.check, l.disarm = l.armSocket, l.takeEvent, l.takeOut
+	if l.raw, err = l.file.SyscallConn(); err != nil {
 		l.file.Close()
 		return nil, err
 	}
@@ -45,9 +44,11 @@ func newLookout(sock int) (*lookout, error) {
 
 func (l *lookout) armSocket(fd uintptr) bool {
 	l.armed = unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLONESHOT}
-	_ = unix.EpollCtl(int(fd), unix.EPOLL_CTL_MOD, l.sock, &l.armed)
+	_ = unix.EpollCtl(int(fd), unix.EPOLL_CTL_ADD, l.sock, &l.armed)
 	return true
 }
+
+func (l *lookout) takeOut(fd uintptr) { _ = unix.EpollCtl(int(fd), unix.EPOLL_CTL_DEL, l.sock, nil) }
 
 // takeEvent takes an event, after which the socket makes none until it is armed again.
 func (l *lookout) takeEvent(fd uintptr) bool {
@@ -60,6 +61,7 @@ func (e *Endpoint) Await() error {
 	l := e.out
 	_ = l.raw.Write(l.arm)
 	err := l.raw.Read(l.check)
+	_ = l.raw.Control(l.disarm)
 	switch {
 	case err == nil:
 		return nil
