@@ -19,6 +19,7 @@ type lookout struct {
 	sock  int // the socket's descriptor, for as long as that is open
 	event [1]unix.EpollEvent
 	armed unix.EpollEvent
+	deaf  error // why the socket could not be armed
 
 	arm, check func(fd uintptr) bool // as values made once
 	disarm     func(fd uintptr)
@@ -44,7 +45,7 @@ func newLookout(sock int) (*lookout, error) {
 
 func (l *lookout) armSocket(fd uintptr) bool {
 	l.armed = unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLONESHOT}
-	_ = unix.EpollCtl(int(fd), unix.EPOLL_CTL_ADD, l.sock, &l.armed)
+	l.deaf = unix.EpollCtl(int(fd), unix.EPOLL_CTL_ADD, l.sock, &l.armed)
 	return true
 }
 
@@ -59,7 +60,10 @@ func (l *lookout) takeEvent(fd uintptr) bool {
 // Await implements link.Poller.
 func (e *Endpoint) Await() error {
 	l := e.out
-	_ = l.raw.Write(l.arm)
+	if l.raw.Write(l.arm) == nil && l.deaf != nil { // the kernel has no memory for it
+		time.Sleep(time.Millisecond)
+		return nil
+	}
 	err := l.raw.Read(l.check)
 	_ = l.raw.Control(l.disarm)
 	switch {

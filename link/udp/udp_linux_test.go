@@ -415,6 +415,12 @@ func TestAwait(t *testing.T) {
 		case <-time.After(20 * time.Second):
 			t.Fatalf("not woken by %s", by)
 		}
+		_ = b.out.raw.Control(func(fd uintptr) {
+			set, err := os.ReadFile(fmt.Sprintf("/proc/self/fdinfo/%d", fd))
+			if err != nil || bytes.Contains(set, []byte("tfd:")) {
+				t.Errorf("woken by %s, the socket is in the set, though nobody waits: %v\n%s", by, err, set)
+			}
+		})
 	}
 	asleep := func(c chan error, why string) {
 		t.Helper()
