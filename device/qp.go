@@ -398,8 +398,8 @@ func (q *QP) destroy(force bool) error {
 	c.dev.dispatch.withdraw(func(f call) bool { return f.of == q })
 	c.mu.Lock()
 	delete(c.qps, q)
+	q.count(-1) // with the lock: Close, which does not find the queue pair any more, must not find its queues in use
 	c.mu.Unlock()
-	q.count(-1)
 	return nil
 }
 

@@ -705,6 +705,37 @@ func TestTokenIsNotLost(t *testing.T) {
 	}
 }
 
+// TestDestroyWakesAll: the end of a completion queue is told to everybody who waits for it.
+func TestDestroyWakesAll(t *testing.T) {
+	_, b := twoPolled(t)
+	q, err := b.ctx.CreateCQ(CQInit{Entries: 4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const waiters = 5
+	got := make(chan error, waiters)
+	for range waiters {
+		go func() {
+			_, err := q.Wait(t.Context(), make([]WC, 1))
+			got <- err
+		}()
+	}
+	time.Sleep(20 * time.Millisecond) // most have begun to wait; one who has not finds the queue gone
+	if _, err := q.Destroy(); err != nil {
+		t.Fatal(err)
+	}
+	for i := range waiters {
+		select {
+		case err := <-got:
+			if err == nil {
+				t.Error("a completion")
+			}
+		case <-time.After(20 * time.Second):
+			t.Fatalf("%d of %d have returned", i, waiters)
+		}
+	}
+}
+
 // TestPollerYields: where there is one processor, who polls without end leaves it to others.
 func TestPollerYields(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))

@@ -283,8 +283,6 @@ func (s *SRQ) destroy(force bool) error {
 		return &OpError{"destroy_srq", s.name(), err}
 	}
 	delete(c.srqs, s)
-	c.mu.Unlock()
-	c.async.withdraw(func(e AsyncEvent) bool { return e.SRQ == s })
 	if s.init.XRCD != nil {
 		c.dev.qpMu.Lock()
 		delete(c.dev.srqs, s.num)
@@ -292,6 +290,8 @@ func (s *SRQ) destroy(force bool) error {
 		s.init.XRCD.uses.Add(-1)
 		s.init.CQ.uses.Add(-1)
 	}
-	s.pd.uses.Add(-1)
+	s.pd.uses.Add(-1) // with the lock, as in QP.destroy
+	c.mu.Unlock()
+	c.async.withdraw(func(e AsyncEvent) bool { return e.SRQ == s })
 	return nil
 }
