@@ -11,6 +11,7 @@ import (
 type patience struct {
 	usual atomic.Int64 // how long there was nothing, a mean that forgets, ns; 0: never told
 	busy  atomic.Int64 // until then others want the processor, UnixNano
+	pace  atomic.Int64 // the shortest time from one look to the next, ns; 0: not known
 }
 
 const (
@@ -39,11 +40,15 @@ func (p *patience) spell(now time.Time) spell {
 
 // over is asked after each look that found nothing.
 func (s *spell) over() bool {
+	now := time.Now()
+	gap := now.Sub(s.last)
+	if p := s.p.pace.Load(); p == 0 || int64(gap) < p {
+		s.p.pace.Store(max(int64(gap), 1))
+	}
 	if s.looks--; s.looks <= 0 {
 		return true
 	}
-	now := time.Now()
-	if now.Sub(s.last) > lookGap {
+	if gap > lookGap {
 		s.p.busy.Store(now.Add(yieldFor).UnixNano())
 		return true
 	}

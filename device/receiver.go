@@ -67,8 +67,10 @@ type receiver struct {
 }
 
 const (
-	lookEvery = 50 * time.Microsecond  // programs that look so often need no help
-	glance    = time.Millisecond       // how often the receiver's goroutine looks whether they do; Go's timers are no finer where all is idle
+	lookEvery = 50 * time.Microsecond // programs that look so often need no help, see also receiver.every
+	everyMost = 400 * time.Microsecond
+	lookPace  = 16                     // looks that would have been possible, between two that a program takes
+	glances   = 20                     // so many times as long goes by before the receiver's goroutine looks whether they do: 1 ms, Go's timers are no finer where all is idle
 	soon      = 200 * time.Microsecond // who waits again so soon is worth a seat
 
 	yieldEvery = 64 // looks that found nothing: some 30 µs
@@ -272,7 +274,7 @@ func (r *receiver) stayAway() {
 	r.away.Store(true)
 	for {
 		c := r.census()
-		time.Sleep(glance)
+		time.Sleep(glances * r.every())
 		if r.taken.Load() {
 			r.park()
 			continue
@@ -302,8 +304,14 @@ type census struct {
 
 func (r *receiver) census() census { return census{r, r.looks.Load(), time.Now()} }
 
+// every returns how often programs have to look to need no help: lookEvery, and less often where a look takes long. There the programs take long for
+// all that they do, and who helped them would be one more who wants the processor.
+func (r *receiver) every() time.Duration {
+	return min(max(lookEvery, lookPace*time.Duration(r.rests.pace.Load())), everyMost)
+}
+
 // often reports whether programs have looked often enough since.
 func (c census) often() bool {
 	n := c.r.looks.Load() - c.looks
-	return n >= 4 && time.Duration(n)*lookEvery >= time.Since(c.since)
+	return n >= 4 && time.Duration(n)*c.r.every() >= time.Since(c.since)
 }

@@ -802,3 +802,30 @@ func TestFailureWhileTheyWait(t *testing.T) {
 		t.Errorf("event %v", e)
 	}
 }
+
+// TestEvery: how often programs have to look follows the pace of looking, within bounds.
+func TestEvery(t *testing.T) {
+	r := new(receiver)
+	for _, c := range []struct{ pace, want time.Duration }{
+		{0, lookEvery}, {300, lookEvery}, {10 * time.Microsecond, 160 * time.Microsecond}, {time.Millisecond, everyMost},
+	} {
+		r.rests.pace.Store(int64(c.pace))
+		if got := r.every(); got != c.want {
+			t.Errorf("a look takes %v: %v, want %v", c.pace, got, c.want)
+		}
+	}
+	var p patience
+	now := time.Now()
+	s := spell{p: &p, last: now.Add(-lookGap / 2), looks: 3}
+	s.over()
+	first := p.pace.Load()
+	s.over()
+	if s.last = time.Now().Add(-time.Hour); first < int64(lookGap/2) || p.pace.Load() >= first || p.pace.Load() <= 0 {
+		t.Errorf("the pace is %d, then %d", first, p.pace.Load())
+	}
+	short := p.pace.Load()
+	s.over()
+	if p.pace.Load() != short {
+		t.Errorf("one long look makes the pace %d", p.pace.Load())
+	}
+}
