@@ -18,11 +18,6 @@ const txControl = 96
 // maxSegs is the kernel's limit of datagrams that one UDP_SEGMENT makes (UDP_MAX_SEGMENTS; 64 before Linux 6.9).
 const maxSegs = 64
 
-// joinMost is how long payload is at most that is copied behind the headers. Each place in memory that a message is gathered from costs
-// the kernel some 25 ns, as much as a copy of so many bytes. So there can be no more of them than the kernel takes in one message (UIO_MAXIOV,
-// 1024), whatever list a program has gathered its payload from.
-const joinMost = 512
-
 // sender keeps what sendmmsg needs between calls. The port sees to it that there is one at a time.
 type sender struct {
 	try     func(fd uintptr) bool // trySend, as a value made once
