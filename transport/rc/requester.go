@@ -170,7 +170,11 @@ func (r *requester) send(now transport.Time) {
 }
 
 func (r *requester) emit(now transport.Time) {
-	a, bound := r.m.Attr, r.bound()
+	a := r.m.Attr
+	if !a.State.Sends() {
+		return // there may be no path MTU yet
+	}
+	bound := r.bound()
 	for a.State.Sends() && r.rnrUntil == 0 && r.m.Tx.Len() < txHigh && !r.stopped(now) {
 		if r.cur == r.n && !r.fetch() {
 			return

@@ -70,3 +70,15 @@ func TestShare(t *testing.T) {
 		t.Error("no bound is a bound")
 	}
 }
+
+// TestShareUnconnected: a queue pair that fails before it is connected has no path MTU to share by.
+func TestShareUnconnected(t *testing.T) {
+	for _, state := range []transport.State{transport.Reset, transport.Init, transport.RTR, transport.Err} {
+		s := newSide(nil, func(_ *side, c *Config) { c.Share = &transport.Share{Bytes: 1 << 20} })
+		s.attr.State, s.attr.PathMTU, s.attr.Path = state, 0, nil
+		s.queue = []transport.SendWR{{Op: transport.OpSend}}
+		s.Pump(2)
+		s.Doorbell(3)
+		s.Flush(4)
+	}
+}
