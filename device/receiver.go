@@ -20,7 +20,7 @@ import (
 //
 //	drive   who receives and runs engines; whoever finds it taken leaves it at that
 //	seat    who waits for the link; those who wait and do not have it are woken by their completion, or get it
-//	away    the receiver's goroutine looks after things only every millisecond
+//	away    the receiver's goroutine looks after things only every millisecond, or less often where a look takes long
 //
 // While it is away, something may be held until the next look. An acknowledgement leaves with what the program posts in answer to
 // the message, not before the program has seen that; small requests behind many that are on their way leave together, and those of many
