@@ -223,8 +223,15 @@ func TestBurstInPieces(t *testing.T) {
 		if err := pb.Sources()[0].Recv(batch, i == 0); err != nil || len(batch.Packets) != min(7, len(pkts)-i) {
 			t.Fatalf("packet %d: %d in the batch, %v", i, len(batch.Packets), err)
 		}
-		if n := batch.Scratch(nil).(*buffers).n; n != 1 {
-			t.Fatalf("%d frames were read: it was not one burst", n)
+		// The kernel's own frames (neighbour and multicast discovery) may have been read with it.
+		n, r := 0, batch.Scratch(nil).(*buffers)
+		for _, f := range r.reads[:r.n] {
+			if b.node.classify(f[vnetLen:]).verdict == deliver {
+				n++
+			}
+		}
+		if n != 1 {
+			t.Fatalf("%d frames with RoCE packets were read: it was not one burst", n)
 		}
 		pb.Parse(batch)
 		for j := range batch.Packets {
