@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 // Traces that keep all rules, and traces with one fault each: the checker finds it at its
@@ -543,6 +544,16 @@ var requestCases = []scriptCase{
 		B> ACK 100 syn=rnr20 msn=0
 		A> SEND_ONLY 101 4 ar
 		+11ms A> SEND_ONLY 100 4 ar`},
+	{name: "on its way when the RNR NAK came, on a slow machine", kept: "rnr-wait", o: Options{Slack: 4 * time.Millisecond}, lines: `
+		A> SEND_ONLY 100 4 ar
+		B> ACK 100 syn=rnr20 msn=0
+		+4500us A> SEND_ONLY 101 4 ar
+		+8ms A> SEND_ONLY 100 4 ar`},
+	{name: "not on its way any more, on a slow machine", want: "rnr-wait:3", o: Options{Slack: 4 * time.Millisecond}, lines: `
+		A> SEND_ONLY 100 4 ar
+		B> ACK 100 syn=rnr20 msn=0
+		+5500us A> SEND_ONLY 101 4 ar
+		+8ms A> SEND_ONLY 100 4 ar`},
 	{name: "sequence NAK after an RNR NAK", want: "rnr-silence:4", lines: `
 		A> SEND_ONLY 100 4 ar
 		A> SEND_ONLY 101 4 ar

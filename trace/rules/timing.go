@@ -208,6 +208,7 @@ func (c *Checker) rnrWait(f *flow, psn bth.PSN, again bool) {
 	if !exact {
 		bound = wayBehind
 	}
+	bound += int64(c.o.Slack)
 	if !again {
 		// New packets, or the rest of a round.
 		if since > bound && (exact || c.whole()) && f.peer != nil {
