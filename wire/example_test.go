@@ -29,8 +29,7 @@ func ExampleBuild() {
 	// false
 }
 
-// What a link does with a Packet of an engine: a gather list of four parts,
-// of which only the first and the last are written by Seal.
+// What a link does with a Packet of an engine.
 func ExamplePacket_Seal() {
 	path := wire.Path{Src: netip.MustParseAddr("192.0.2.1"), Dst: netip.MustParseAddr("192.0.2.2"), SrcPort: 0xC123}
 	payload := []byte("abc")
@@ -40,15 +39,11 @@ func ExamplePacket_Seal() {
 	})
 
 	var net [wire.MaxNetLen]byte
-	var tail [wire.MaxTailLen]byte
-	n := p.Seal(net[:], 0, tail[:])
+	ib := make([]byte, p.IBLen())
+	p.Seal(net[:], 0, ib)
 	fmt.Printf("%x\n", net[:path.NetLen()])
-	fmt.Printf("%x\n", p.Head[:p.Len])
-	fmt.Printf("%s\n", p.Data[0])
-	fmt.Printf("%x\n", tail[:n])
+	fmt.Printf("%x %s %x\n", ib[:bth.Len], ib[bth.Len:][:3], ib[bth.Len+3:])
 	// Output:
 	// 45000030000040004011b6b9c0000201c0000202c12312b7001c0000
-	// 0410ffff0000001180001234
-	// abc
-	// 000d7b363d
+	// 0410ffff0000001180001234 abc 000d7b363d
 }

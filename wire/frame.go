@@ -130,31 +130,23 @@ func (p *Path) PutNet(dst []byte, id uint16, ibLen int) {
 }
 
 // Seal writes the IP and UDP header with the given ID into net (Path.NetLen
-// bytes), and pad and ICRC into tail (at least MaxTailLen bytes); it returns the length
-// of the tail.
+// bytes), and what follows it, from the BTH to the ICRC, into ib (at least IBLen bytes); it returns IBLen.
 //
-// The frame is then, as a gather list, an Ethernet header where the link has
-// one, net, p.Head[:p.Len], the entries of p.Data, tail[:n]. The payload is
-// read once, for the ICRC, and copied nowhere; p is not changed. Seal may be
+// The payload is read once: what is written has the right ICRC also where the memory changes meanwhile. p is not changed, and Seal may be
 // called again with another ID, as when a burst is cut differently. For IPv6
 // the ID has no effect.
-func (p *Packet) Seal(net []byte, id uint16, tail []byte) int {
+func (p *Packet) Seal(net []byte, id uint16, ib []byte) int {
 	net = net[:p.Path.NetLen()]
 	p.Path.PutNet(net, id, p.IBLen())
-	return p.finish(icrc.StartNet(net), tail)
+	return p.finish(icrc.StartNet(net), ib)
 }
 
-// Append appends the packet as one piece, from the IP header to the ICRC, to
-// dst and returns the longer slice. It copies the payload: for captures and for
-// links that have no gather list.
+// Append appends the packet, from the IP header to the ICRC, to
+// dst and returns the longer slice.
 func (p *Packet) Append(dst []byte, id uint16) []byte {
-	var tail [MaxTailLen]byte
 	start, net := len(dst), p.Path.NetLen()
-	dst = slices.Grow(dst, net+p.IBLen())[:start+net]
-	n := p.Seal(dst[start:], id, tail[:])
-	dst = append(dst, p.Head[:p.Len]...)
-	for _, d := range p.Data {
-		dst = append(dst, d...)
-	}
-	return append(dst, tail[:n]...)
+	dst = slices.Grow(dst, net+p.IBLen())
+	dst = dst[:start+net+p.IBLen()]
+	p.Seal(dst[start:], id, dst[start+net:])
+	return dst
 }

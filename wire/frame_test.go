@@ -34,17 +34,13 @@ func TestSealVectors(t *testing.T) {
 		want := unhex(g.packet)
 		for _, piece := range []int{1, 3, 1 << 20} {
 			p := packetOf(&g.spec, piece)
-			net, tail := bytes.Repeat([]byte{0xA5}, 60), bytes.Repeat([]byte{0xA5}, 10)
-			n := p.Seal(net, g.spec.ID, tail)
-			got := append(net[:p.Path.NetLen():p.Path.NetLen()], p.Head[:p.Len]...)
-			for _, d := range p.Data {
-				got = append(got, d...)
-			}
-			got = append(got, tail[:n]...)
+			net, ib := bytes.Repeat([]byte{0xA5}, 60), bytes.Repeat([]byte{0xA5}, p.IBLen()+1)
+			n := p.Seal(net, g.spec.ID, ib)
+			got := append(net[:p.Path.NetLen():p.Path.NetLen()], ib[:n]...)
 			if !bytes.Equal(got, want) {
 				t.Errorf("%s, pieces of %d:\ngot  %x\nwant %x", g.name, piece, got, want)
 			}
-			if net[p.Path.NetLen()] != 0xA5 || tail[n] != 0xA5 {
+			if net[p.Path.NetLen()] != 0xA5 || ib[n] != 0xA5 {
 				t.Errorf("%s: Seal wrote beyond its buffers", g.name)
 			}
 			if len(want) != p.Path.NetLen()+p.IBLen() {
@@ -194,7 +190,7 @@ func TestNoAllocation(t *testing.T) {
 		packet := Build(&s)
 		net, ib := packet[:path.NetLen()], packet[path.NetLen():]
 		p := packetOf(&s, 500)
-		tail := make([]byte, MaxTailLen)
+		sealed := make([]byte, p.IBLen())
 		var v View
 		if n := testing.AllocsPerRun(200, func() {
 			if ParseIP(packet, &v) != OK || !CheckICRC(&v) {
@@ -204,7 +200,7 @@ func TestNoAllocation(t *testing.T) {
 				t.Error("refused without ID")
 			}
 			_, _, _ = v.Src(), v.Dst(), v.Path()
-			p.Seal(net, 0, tail)
+			p.Seal(net, 0, sealed)
 		}); n != 0 {
 			t.Errorf("%v: %v allocations", path, n)
 		}
@@ -265,9 +261,9 @@ func BenchmarkSeal(b *testing.B) {
 	benchSizes(b, func(b *testing.B, s *Spec) {
 		p := packetOf(s, 1<<20)
 		var net [MaxNetLen]byte
-		var tail [MaxTailLen]byte
+		ib := make([]byte, p.IBLen())
 		for b.Loop() {
-			p.Seal(net[:], 3, tail[:])
+			p.Seal(net[:], 3, ib)
 		}
 	})
 }

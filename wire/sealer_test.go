@@ -2,8 +2,11 @@ package wire
 
 import (
 	"bytes"
+	"encoding/binary"
+	"github.com/softnic/softnic/wire/icrc"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"testing"
 
 	"github.com/softnic/softnic/wire/bth"
@@ -28,30 +31,41 @@ func TestSealerAndChecker(t *testing.T) {
 		}
 		o := bth.Make(bth.RC, bth.SendOnly)
 		p.Len, p.Size = o.Info().Len, r.IntN(3)*64+r.IntN(3)
+		if r.IntN(4) == 0 {
+			p.Size = r.IntN(4097)
+		}
 		p.Pad = -p.Size & 3
 		payload := make([]byte, p.Size)
 		for j := range payload {
 			payload[j] = byte(r.Uint32())
 		}
 		p.Data = [][]byte{payload}
+		if r.IntN(2) == 0 {
+			n := r.IntN(p.Size + 1)
+			p.Data = [][]byte{payload[:n], nil, payload[n:]}
+		}
 		bth.BTH(p.Head[:]).Encode(&bth.Fields{Opcode: o, PKey: 0xFFFF, DestQP: 0x11, PSN: bth.PSN(r.Uint32() & 0xFFFFFF), Pad: p.Pad})
 		id := uint16(r.Uint32()) >> r.IntN(16)
 		var net, wantNet [MaxNetLen]byte
-		var tail, wantTail [MaxTailLen + 1]byte
+		ib, wantIB := make([]byte, p.IBLen()+1), make([]byte, p.IBLen()+1)
 		as := p
 		if sealer.SrcPort != 0 {
 			path := *p.Path
 			path.SrcPort = sealer.SrcPort
 			as.Path = &path
 		}
-		n, want := sealer.Seal(&p, net[:], id, tail[:]), as.Seal(wantNet[:], id, wantTail[:])
-		if n != want || net != wantNet || tail != wantTail {
-			t.Fatalf("seed %d, packet %d, ID %d: % x % x, want % x % x", seed, i, id, net, tail[:n], wantNet, wantTail[:want])
+		n, want := sealer.Seal(&p, net[:], id, ib), as.Seal(wantNet[:], id, wantIB)
+		if n != want || n != p.IBLen() || net != wantNet || !bytes.Equal(ib, wantIB) {
+			t.Fatalf("seed %d, packet %d, ID %d: % x % x, want % x % x", seed, i, id, net, ib, wantNet, wantIB)
+		}
+		ib = ib[:n]
+		if sum := icrc.Start(net[:p.Path.NetLen()], slices.Concat(p.Head[:p.Len], payload, make([]byte, p.Pad))); !bytes.Equal(ib, binary.LittleEndian.AppendUint32(
+			slices.Concat(p.Head[:p.Len], payload, make([]byte, p.Pad)), sum.Sum())) {
+			t.Fatalf("seed %d, packet %d, %d bytes, ID %d: % x", seed, i, p.Size, id, ib)
 		}
 		if p.Path.Dst.Is6() {
 			continue
 		}
-		ib := append(append(append([]byte(nil), p.Head[:p.Len]...), payload...), tail[:n]...)
 		if r.IntN(4) == 0 {
 			ib[r.IntN(len(ib))] ^= 1 << r.IntN(8)
 		}

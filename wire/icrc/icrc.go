@@ -3,6 +3,8 @@ package icrc
 import (
 	"encoding/binary"
 	"hash/crc32"
+	"math"
+	"time"
 )
 
 // Len is the length of the ICRC in bytes.
@@ -61,9 +63,16 @@ func StartNet(net []byte) State {
 	return State{c}
 }
 
+// reserved are the bits of the first eight bytes of a BTH that are ones: FECN, BECN and six reserved ones.
+const reserved = 0xFF << 32
+
 // Transport adds the BTH, with which ib begins, and what follows in it, to a state of StartNet.
 func (s *State) Transport(ib []byte) {
-	c := step8(s.reg, binary.LittleEndian.Uint64(ib)|0xFF<<32) // FECN, BECN, reserved
+	if c, ok := fold(s.reg, reserved, ib); ok {
+		s.reg = c
+		return
+	}
+	c := step8(s.reg, load8(ib)|reserved)
 	s.reg = step4(c, binary.LittleEndian.Uint32(ib[8:]))
 	s.Update(ib[bthLen:])
 }
@@ -91,28 +100,47 @@ func behind(n int) (t [256]uint32) {
 
 // Update adds the next bytes of the packet: payload, piece by piece, then pad.
 func (s *State) Update(p []byte) {
-	if c, n := fold(s.reg, p); n > 0 {
-		s.reg, p = c, p[n:]
+	if c, ok := fold(s.reg, 0, p); ok {
+		s.reg = c
+		return
 	}
 	// Below 64 bytes hash/crc32 has nothing faster than the tables here, and
 	// a few nanoseconds of calls around them.
-	if len(p) >= 64 {
+	if len(p) >= 64 && instructions {
 		s.reg = ^crc32.Update(^s.reg, crc32.IEEETable, p)
 		return
 	}
-	c := s.reg
-	for len(p) >= 8 {
-		c = step8(c, binary.LittleEndian.Uint64(p))
-		p = p[8:]
+	s.reg = tables(s.reg, p)
+}
+
+// instructions is whether those that the processor has for CRCs are faster than the tables. In an emulator they are not: there tables take half
+// the time.
+var instructions = true
+
+func init() { instructions = instructionsPay() }
+
+// instructionsPay measures, some microseconds long. The best of several times counts: one may be interrupted.
+func instructionsPay() bool {
+	var p [512]byte
+	var s State
+	best := [2]time.Duration{math.MaxInt64, math.MaxInt64}
+	for range 5 {
+		for i, f := range []func(){func() { s.Update(p[:]) }, func() { s.reg = tables(s.reg, p[:]) }} {
+			begun := time.Now()
+			f()
+			best[i] = min(best[i], time.Since(begun))
+		}
 	}
-	if len(p) >= 4 {
-		c = step4(c, binary.LittleEndian.Uint32(p))
-		p = p[4:]
+	return best[0] <= best[1]
+}
+
+// Copy copies p to dst, which must be as long at least, and adds it as it stands there: where p changes meanwhile, the sum is that of what was
+// copied. The two must not overlap.
+func (s *State) Copy(dst, p []byte) {
+	if c, n := foldCopy(s.reg, dst, p); n > 0 {
+		s.reg, dst, p = c, dst[n:], p[n:]
 	}
-	for _, b := range p {
-		c = slice[0][byte(c)^b] ^ c>>8
-	}
-	s.reg = c
+	s.Update(dst[:copy(dst[:len(p)], p)])
 }
 
 // Sum returns the ICRC of what was added so far; the state can go on.
@@ -155,11 +183,29 @@ var slice = func() (t [8][256]uint32) {
 	return t
 }()
 
+func load8(p []byte) uint64 { return binary.LittleEndian.Uint64(p) }
+
 // step8 takes the register over eight bytes, read little-endian.
 func step8(c uint32, v uint64) uint32 {
 	v ^= uint64(c)
 	return slice[7][byte(v)] ^ slice[6][byte(v>>8)] ^ slice[5][byte(v>>16)] ^ slice[4][byte(v>>24)] ^
 		slice[3][byte(v>>32)] ^ slice[2][byte(v>>40)] ^ slice[1][byte(v>>48)] ^ slice[0][byte(v>>56)]
+}
+
+// tables takes the register over a few bytes.
+func tables(c uint32, p []byte) uint32 {
+	for len(p) >= 8 {
+		c = step8(c, load8(p))
+		p = p[8:]
+	}
+	if len(p) >= 4 {
+		c = step4(c, binary.LittleEndian.Uint32(p))
+		p = p[4:]
+	}
+	for _, b := range p {
+		c = slice[0][byte(c)^b] ^ c>>8
+	}
+	return c
 }
 
 // step4 takes the register over four bytes, read little-endian.
