@@ -5,6 +5,7 @@ package uverbs
 import (
 	"bytes"
 	"sync"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -51,9 +52,9 @@ func (p *eventPipe) sendLocked(rec []byte) bool {
 		return false
 	}
 	if len(p.later) == 0 {
-		err := unix.Sendto(p.tx, rec, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, nil)
-		if err != unix.EAGAIN {
-			return err == nil // or nobody is there to read it
+		errno := p.put(rec)
+		if errno != unix.EAGAIN {
+			return errno == 0 // or nobody is there to read it
 		}
 	}
 	if len(p.later) == maxLater {
@@ -67,12 +68,18 @@ func (p *eventPipe) sendLocked(rec []byte) bool {
 	return true
 }
 
+// put gives an event to the kernel. The call does not wait: see link/udp, trySend.
+func (p *eventPipe) put(rec []byte) unix.Errno {
+	_, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(p.tx), uintptr(unsafe.Pointer(&rec[0])), uintptr(len(rec)), unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, 0, 0)
+	return errno
+}
+
 // drain sends what did not fit when there is room.
 func (p *eventPipe) drain() {
 	for {
 		p.mu.Lock()
 		for len(p.later) > 0 && !p.closed {
-			if unix.Sendto(p.tx, p.later[0], unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, nil) == unix.EAGAIN {
+			if p.put(p.later[0]) == unix.EAGAIN {
 				break
 			}
 			p.later = p.later[1:]

@@ -9,6 +9,14 @@ import (
 	"testing"
 )
 
+// TestPollLayout: struct ibv_context is as the preload library has it (uverbs/preload/src/poll.c), by the header that programs are compiled with.
+func TestPollLayout(t *testing.T) {
+	needStock(t)
+	if out, err := exec.Command("gcc", "-fsyntax-only", "testdata/layout.c").CombinedOutput(); err != nil {
+		t.Fatalf("gcc: %v (is libibverbs-dev installed?)\n%s", err, out)
+	}
+}
+
 // TestCase47_TwoThreads has two threads of a C program poll one extended completion queue: its lock is held from a start_poll that
 // succeeds to end_poll, and every completion is seen once, in order. The rest of case 47 is TestExtendedCQ.
 func TestCase47_TwoThreads(t *testing.T) {

@@ -9,5 +9,6 @@
 // in it; src/build.sh makes the library, for make and for the tests.
 //
 // It knows nothing of the verbs interface beyond which file descriptors travel in which
-// command, and how a doorbell looks.
+// command, how a doorbell looks, and where a program has the function that polls: a program that polls without end lets the daemon
+// have the processor now and then, without which two processors are too few for two programs and two daemons.
 package preload

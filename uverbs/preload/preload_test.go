@@ -133,6 +133,26 @@ func TestPrograms(t *testing.T) {
 	})
 }
 
+// TestPolling: who polls softnic's device without finding anything lets others run every 32 polls, and gets what the provider gave; of other devices nothing
+// is changed. So it is in programs that are linked to libibverbs, and in those that load a module which is.
+func TestPolling(t *testing.T) {
+	lib, dir := library(t, ""), t.TempDir()
+	in := func(name string) string { return filepath.Join(dir, name) }
+	flags := []string{"-Wall", "-Wextra", "-Werror", "-O1", "-rdynamic", "-Wl,-rpath," + dir, "-o"}
+	compile(t, "gcc", "-shared", "-fPIC", "-Wl,-soname,libibverbs.so.1", "-o", in("libibverbs.so.1"), "testdata/verbs.c")
+	compile(t, "gcc", append(slices.Clone(flags), in("linked"), "testdata/poll.c", in("libibverbs.so.1"), "-ldl")...)
+	compile(t, "gcc", append(slices.Clone(flags), in("module.so"), "-DMODULE", "-shared", "-fPIC", "testdata/poll.c", in("libibverbs.so.1"))...)
+	compile(t, "gcc", append(slices.Clone(flags), in("loader"), "-DLOADER", "testdata/poll.c", "-ldl")...)
+	for name, arg := range map[string]string{"linked": "", "loader": in("module.so")} {
+		t.Run(name, func(t *testing.T) {
+			f := newFake(t)
+			if out := run(t, in(name), arg, "LD_PRELOAD="+lib, "SOFTNIC_SOCKET="+f.path); out != "" {
+				t.Errorf("printed %q", out)
+			}
+		})
+	}
+}
+
 // The library must load where glibc is older than here, and be invisible but for its hooks.
 func TestLibraryFile(t *testing.T) {
 	path := library(t, "")
@@ -168,8 +188,8 @@ func TestLibraryFile(t *testing.T) {
 		if s.Section != elf.SHN_UNDEF {
 			defined = append(defined, s.Name)
 		}
-		if s.Name == "dlsym" && elf.ST_BIND(s.Info) != elf.STB_WEAK {
-			t.Error("dlsym is not weak: programs without libdl would not start on glibc before 2.34")
+		if (s.Name == "dlsym" || s.Name == "dlopen") && elf.ST_BIND(s.Info) != elf.STB_WEAK {
+			t.Errorf("%s is not weak: programs without libdl would not start on glibc before 2.34", s.Name)
 		}
 	}
 	slices.Sort(defined)
@@ -189,7 +209,7 @@ func TestLibraryFile(t *testing.T) {
 // What facts and programs ask for, apart from the list in the source.
 var hooks = strings.Fields(`__fxstat __fxstat64 __fxstatat __fxstatat64 __lxstat __lxstat64 __open64_2 __open_2
 	__openat64_2 __openat_2 __xstat __xstat64 access close close_range closefrom dup dup2 dup3 eaccess euidaccess
-	faccessat fcntl fcntl64 fstat fstat64 fstatat fstatat64 ioctl lstat lstat64 open open64 openat openat64 socket
+	faccessat fcntl fcntl64 fstat fstat64 fstatat fstatat64 ibv_open_device ioctl lstat lstat64 open open64 openat openat64 socket
 	stat stat64 statx write`)
 
 // The header of the library repeats the constants of the Go side.

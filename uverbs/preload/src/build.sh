@@ -11,4 +11,4 @@ command -v ${CC%% *} >/dev/null || {
     exit 1
 }
 exec $CC -std=gnu11 -O2 -Wall -Wextra -Werror -fPIC -fvisibility=hidden -U_FORTIFY_SOURCE $CPPFLAGS \
-    -shared -s -Wl,-z,relro,-z,now,-z,defs -o "$out" hooks.c context.c table.c
+    -shared -s -Wl,-z,relro,-z,now,-z,defs -o "$out" hooks.c poll.c context.c table.c

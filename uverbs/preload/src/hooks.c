@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 
-/* Every name that the library exports. mmap, read and poll are not among them: the command
+/* Every name of this file that the library exports. mmap, read and poll are not among them: the command
  * fd is a memfd and event descriptors are sockets, so the kernel does those. */
 #define HOOKS(X) \
     X(open) X(open64) X(openat) X(openat64) \
@@ -40,12 +40,16 @@ static const char *const names[COUNT] = {
  * has loaded, but a shell may not. Without it the hooks go to the kernel directly. */
 #if defined(__GLIBC__) && defined(__x86_64__)
 __asm__(".symver softnic_dlsym,dlsym@GLIBC_2.2.5");
+__asm__(".symver softnic_dlopen,dlopen@GLIBC_2.2.5");
 #elif defined(__GLIBC__) && defined(__aarch64__)
 __asm__(".symver softnic_dlsym,dlsym@GLIBC_2.17");
+__asm__(".symver softnic_dlopen,dlopen@GLIBC_2.17");
 #else
 #define softnic_dlsym dlsym
+#define softnic_dlopen dlopen
 #endif
 extern void *softnic_dlsym(void *, const char *) __attribute__((weak));
+extern void *softnic_dlopen(const char *, int) __attribute__((weak));
 
 static _Atomic(void *) nexts[COUNT]; /* NULL: not looked up yet; nexts itself: there is none */
 
@@ -65,13 +69,16 @@ static void *next_of(int i)
     return p == (void *)nexts ? NULL : p;
 }
 
-#define NEXT(name) ((__typeof__(&hook_##name))next_of(N_##name))
+void *next_symbol(const char *name, const char *library)
+{
+    if (!softnic_dlsym)
+        return NULL;
+    void *p = softnic_dlsym(RTLD_NEXT, name);
+    void *loaded = p || !softnic_dlopen ? NULL : softnic_dlopen(library, RTLD_LAZY | RTLD_NOLOAD);
+    return loaded ? softnic_dlsym(loaded, name) : p;
+}
 
-/* The C names differ from the symbols, so that the headers' prototypes, inline versions and
- * promises (path is not NULL) do not meet ours. */
-#define HOOK(result, name, ...) \
-    __attribute__((visibility("default"))) result hook_##name(__VA_ARGS__) __asm__(#name); \
-    result hook_##name(__VA_ARGS__)
+#define NEXT(name) ((__typeof__(&hook_##name))next_of(N_##name))
 
 /* ---- settings */
 
@@ -228,7 +235,7 @@ static int fake_stat(struct stat *st)
     return 0;
 }
 
-static int is_command(int fd)
+int is_command(int fd)
 {
     struct context *c = (peek(fd) & TAG) == COMMAND ? acquire(fd) : NULL;
     if (c)

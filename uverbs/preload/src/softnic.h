@@ -1,7 +1,8 @@
-/* What the three files of the library share. Nothing here is exported: the hooks are
+/* What the files of the library share. Nothing here is exported: the hooks are
  * the only names that a program sees.
  *
  *   hooks.c    the calls of the C library that are replaced
+ *   poll.c     how a program polls
  *   context.c  a connection to the daemon, and the exchange of records on it
  *   table.c    which file descriptor stands for what; the lock
  */
@@ -44,6 +45,17 @@ int         active(void); /* SOFTNIC_SOCKET is set */
 const char *socket_path(void);
 void        hint(const char *text, size_t n);
 void        say_once(atomic_int *said, const char *before, const char *after); /* with the socket's path between */
+
+/* ---- hooks.c */
+
+/* The C names differ from the symbols, so that the headers' prototypes, inline versions and
+ * promises (path is not NULL) do not meet ours. */
+#define HOOK(result, name, ...) \
+    __attribute__((visibility("default"))) result hook_##name(__VA_ARGS__) __asm__(#name); \
+    result hook_##name(__VA_ARGS__)
+
+void *next_symbol(const char *name, const char *library); /* the next definition of a name, or that of a library which is loaded */
+int   is_command(int fd);
 
 /* ---- table.c */
 
