@@ -3,6 +3,7 @@ package device
 import (
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -18,13 +19,18 @@ type QuietRing interface {
 
 // bells are the send rings of programs that post so often that the receiver looks at them by itself, while it looks at the link.
 type bells struct {
-	mu    sync.Mutex // the last to be taken
-	quiet []*QP      // those
-	due   []*QP      // for look
+	mu    sync.Mutex   // the last to be taken
+	quiet []*QP        // those
+	many  atomic.Int32 // how many they are
+	due   []*QP        // for look
 }
 
 // quietMost is how many queue pairs may be looked at: to look costs some 20 ns each.
 const quietMost = 64
+
+// ringsOften is what lies between two doorbells at most for the second to say that others follow: a round trip of small messages through two
+// daemons that both slept takes some 400 µs where processors are slow and few, and a quarter of that or less when they look.
+const ringsOften = 500 * time.Microsecond
 
 // rung is told of a doorbell of q, which has been answered. If the one before was not long ago, none is needed until the receiver goes
 // to sleep.
@@ -35,7 +41,7 @@ func (r *receiver) rung(q *QP) {
 	}
 	now := time.Now()
 	q.mu.Lock()
-	often := now.Sub(q.rungAt) < lookMost
+	often := now.Sub(q.rungAt) < ringsOften
 	q.rungAt = now
 	if !often || q.quiet || q.dead || now.UnixNano() < r.rests.busy.Load() || !r.bells.add(q) {
 		q.mu.Unlock()
@@ -61,6 +67,7 @@ func (b *bells) add(q *QP) bool {
 		return false
 	}
 	b.quiet = append(b.quiet, q)
+	b.many.Add(1)
 	return true
 }
 
@@ -69,10 +76,14 @@ func (b *bells) remove(q *QP) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.quiet = slices.DeleteFunc(b.quiet, func(o *QP) bool { return o == q })
+	b.many.Store(int32(len(b.quiet)))
 }
 
 // look has the engines of quiet queue pairs look at their rings; it reports whether there was anything. The receiver's drive is held.
 func (b *bells) look() bool {
+	if b.empty() {
+		return false
+	}
 	b.mu.Lock()
 	b.due = append(b.due[:0], b.quiet...)
 	b.mu.Unlock()
@@ -90,6 +101,7 @@ func (b *bells) ring() bool {
 	b.due = append(b.due[:0], b.quiet...)
 	clear(b.quiet)
 	b.quiet = b.quiet[:0]
+	b.many.Store(0)
 	b.mu.Unlock()
 	any := false
 	for i, q := range b.due {
@@ -100,11 +112,7 @@ func (b *bells) ring() bool {
 }
 
 // empty reports whether no program relies on the receiver's looks.
-func (b *bells) empty() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return len(b.quiet) == 0
-}
+func (b *bells) empty() bool { return b.many.Load() == 0 }
 
 // lookAtRing looks for requests in the ring, with loud from now on for the last time; it reports whether the engine has taken any. Those that
 // it cannot take yet (a full window, an RNR wait, SQD) are no news: it takes them by itself when it can.

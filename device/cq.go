@@ -117,7 +117,6 @@ func (q *CQ) take(wc []WC) int {
 // takeSome is take, and tells whether completions are left, and whether the queue is destroyed.
 func (q *CQ) takeSome(wc []WC) (n int, more, dead bool) {
 	q.mu.Lock()
-	defer q.mu.Unlock()
 	n = min(len(wc), q.n)
 	for i := range n {
 		wc[i] = q.ring[q.head]
@@ -126,7 +125,9 @@ func (q *CQ) takeSome(wc []WC) (n int, more, dead bool) {
 		}
 	}
 	q.n -= n
-	return n, q.n > 0, q.dead
+	more, dead = q.n > 0, q.dead
+	q.mu.Unlock()
+	return n, more, dead
 }
 
 // Wait is Poll that blocks until there is a completion or ctx ends. It does

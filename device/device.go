@@ -173,7 +173,7 @@ func (d *Device) longest(t QPType) int {
 
 // now returns the time since Open, from 1 on.
 func (d *Device) now() transport.Time {
-	return transport.Time(d.clock.Now().Sub(d.start)) + 1
+	return transport.Time(clock.Since(d.clock, d.start)) + 1
 }
 
 func duration(t transport.Time) time.Duration { return time.Duration(t) }

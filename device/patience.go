@@ -26,11 +26,14 @@ type spell struct {
 	p     *patience
 	last  time.Time // look
 	end   time.Time
+	each  int // after so many looks others may run; 0: never
 	looks int // left: an end also where time stands still
 }
 
-func (p *patience) spell(now time.Time) spell {
-	s := spell{p: p, last: now, looks: 1}
+// spell begins to look; after so many looks each time, other threads may run. The kernel likes to put who is woken on the processor of who woke him, also
+// where another is free, and there he would wait until the look is over, perhaps for what he is to do. It costs who looks less than a look.
+func (p *patience) spell(now time.Time, each int) spell {
+	s := spell{p: p, last: now, each: each, looks: 1}
 	if u := time.Duration(p.usual.Load()); u > 0 && u < lookMost && now.UnixNano() > p.busy.Load() {
 		s.end = now.Add(min(max(2*u, lookLeast), lookMost))
 		s.looks = 4096
@@ -53,6 +56,9 @@ func (s *spell) over() bool {
 		return true
 	}
 	s.last = now
+	if s.each > 0 && s.looks%s.each == 0 {
+		letOthersRun()
+	}
 	return now.After(s.end)
 }
 

@@ -13,7 +13,8 @@ var errNoRequest = because(EINVAL, "there is no work request")
 // service does not have, more entries than Cap.SendSGE, more inline data than Cap.Inline, more than MaxMessage bytes, an atomic
 // or ATOMIC WRITE of other than 8 bytes, a READ, atomic or FLUSH where MaxRdAtomic is 0, a READ of more than 2^23-1 packets, an
 // address handle that is missing, destroyed or of another PD, nil, queues that are rings, a queue pair that is destroyed. In
-// SQD requests wait, in SQE and ERR they are flushed. A bad key is no error here but a completion.
+// SQD requests wait, in SQE and ERR they are flushed. A bad key is no error here but a completion. Now and
+// then it receives, as CQ.Poll does: functions that the program has given to other queues and queue pairs may be called meanwhile.
 func (q *QP) PostSend(wr *SendWR) error { return q.PostSendList(wr) }
 
 // PostSendList adds several requests and rings one doorbell. The first that is

@@ -31,7 +31,7 @@ func (r *sendRing) Fetch(wr *SendWR) (Status, bool) {
 	if r.fetch == r.head {
 		return StatusSuccess, false
 	}
-	wr.CopyFrom(&r.slot[r.fetch%len(r.slot)])
+	wr.Share(&r.slot[r.fetch%len(r.slot)]) // which is free for another only after Retire
 	r.fetch++
 	return StatusSuccess, true
 }

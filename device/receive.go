@@ -80,8 +80,8 @@ func (d *Device) receive(b *link.Batch, rx *receiver) {
 		}
 		q.leave(now, maxBursts, false)
 	}
-	if rx != nil && !rx.away.Load() {
-		rx.settle() // what was held to leave together; programs that look have more time
+	if rx != nil {
+		rx.handled(len(b.Packets))
 	}
 	d.port.Done(b)
 }

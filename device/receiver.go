@@ -20,9 +20,9 @@ import (
 //
 //	drive   who receives and runs engines; whoever finds it taken leaves it at that
 //	seat    who waits for the link; those who wait and do not have it are woken by their completion, or get it
-//	away    the receiver's goroutine looks after things only every millisecond, or less often where a look takes long
+//	away    the receiver's goroutine looks after things only every millisecond, less often the longer programs look without a break, and where a look takes long
 //
-// While it is away, something may be held until the next look. An acknowledgement leaves with what the program posts in answer to
+// Something may be held until the next look, and for a batch or two more where many packets come at a time. While the goroutine is away, an acknowledgement leaves with what the program posts in answer to
 // the message, not before the program has seen that; small requests behind many that are on their way leave together, and those of many
 // queue pairs.
 type receiver struct {
@@ -47,6 +47,7 @@ type receiver struct {
 	held   []*QP        // that have packets on their lists, held
 	holds  atomic.Int32 // how many they are
 	posted atomic.Int64 // when a poster last looked
+	posts  atomic.Int32 // so many look now
 	more   atomic.Bool  // the last look may have left something
 
 	bells bells
@@ -58,6 +59,7 @@ type receiver struct {
 	going []going // see sendTogether
 	pkts  []*wire.Packet
 	rests patience // of the receiver's goroutine
+	late  int      // batches that what is held has waited for company
 
 	failed atomic.Bool // the link does not receive any more
 
@@ -71,8 +73,13 @@ const (
 	everyMost = 400 * time.Microsecond
 	lookPace  = 16                     // looks that would have been possible, between two that a program takes
 	glances   = 20                     // so many times as long goes by before the receiver's goroutine looks whether they do: 1 ms, Go's timers are no finer where all is idle
+	leisure   = 4                      // and where they did, so many times as long the next time
 	soon      = 200 * time.Microsecond // who waits again so soon is worth a seat
 
+	company  = 8 // packets of a batch that make it likely that more come
+	lateMost = 2 // batches that an acknowledgement waits then
+
+	waitYield  = 16 // looks of who waits for completions, fewer than the receiver's own goroutine has: small messages (P8, P9) were the faster for it
 	yieldEvery = 64 // looks that found nothing: some 30 µs
 
 	farewellMost = 100 * time.Millisecond // how long the end of a device may take for it
@@ -88,8 +95,11 @@ func newReceiver(d *Device, src link.Source, p link.Poller) *receiver {
 func (r *receiver) look() bool {
 	n := r.looks.Add(1)
 	any := r.turn()
-	if !any && r.alone && n%yieldEvery == 0 {
-		runtime.Gosched() // who polls without end would keep the others from it for 10 ms at a time, perhaps those that he waits for
+	if !any && n%yieldEvery == 0 { // who polls without end would keep others from it for milliseconds at a time, perhaps those that he waits for
+		if r.alone {
+			runtime.Gosched()
+		}
+		letOthersRun()
 	}
 	return any
 }
@@ -109,23 +119,42 @@ func (r *receiver) turn() bool {
 
 // round receives a batch; drive is held.
 func (r *receiver) round() bool {
-	r.settle()
+	if r.late == 0 || r.holds.Load() > few {
+		r.settle()
+	}
 	if r.failed.Load() {
 		return false
 	}
 	if err := r.src.Recv(r.batch, false); err != nil {
 		r.failed.Store(true)
+		r.settle()
 		r.bells.ring() // nobody looks any more
 		r.dev.deaf(err)
 		return false
 	}
 	r.more.Store(len(r.batch.Packets) == cap(r.batch.Packets))
 	if len(r.batch.Packets) == 0 {
+		if r.late > 0 {
+			r.settle()
+		}
 		return r.bells.look()
 	}
 	r.dev.receive(r.batch, r)
 	r.bells.look()
 	return true
+}
+
+// handled ends a batch of so many packets. Where they are many, more are likely to come at once: what is held waits for those, so that one
+// acknowledgement says it all.
+func (r *receiver) handled(packets int) {
+	if n := r.holds.Load(); packets >= company && r.late < lateMost && n > 0 && n <= few {
+		r.late++
+		return
+	}
+	r.late = 0
+	if !r.away.Load() {
+		r.settle() // programs that look have more time
+	}
 }
 
 // await waits for the link; the caller has the seat.
@@ -162,10 +191,14 @@ func (r *receiver) hold(q *QP) {
 	if r.sits.Load() { // who sits down from now on sees it
 		r.link.Wake()
 	}
+	if r.failed.Load() { // who fails from now on sends it
+		q.poke()
+	}
 }
 
 // settle sends what is held; drive is held.
 func (r *receiver) settle() {
+	r.late = 0
 	if r.holds.Load() == 0 {
 		return
 	}
@@ -202,15 +235,22 @@ func (r *receiver) close() {
 	}
 }
 
-// mayHold reports whether something may be held: there is somebody who will look.
-func (r *receiver) mayHold() bool { return r != nil && r.away.Load() && !r.failed.Load() }
+// mayHold reports whether something may be held: there is somebody who will look, a program or, unless he sleeps, who receives.
+func (r *receiver) mayHold() bool {
+	return r != nil && (r.away.Load() || !r.sits.Load()) && !r.failed.Load()
+}
 
-// afterPost receives, now and then, for a program that posts: it may do that for long. It is not taken for a sign that the program looks for
+// answers reports whether a program will look, whose answers leave with what is held.
+func (r *receiver) answers() bool { return r != nil && r.away.Load() && !r.failed.Load() }
+
+// afterPost receives, now and then, and when much is held, for a program that posts: it may do that for long. It is not taken for a sign that the program looks for
 // completions, for which it may as well wait in other ways.
 func (r *receiver) afterPost(now transport.Time) {
-	if int64(now)-r.posted.Load() >= int64(lookEvery) && r.away.Load() {
+	if r.holds.Load() >= bunch || int64(now)-r.posted.Load() >= int64(lookEvery) && r.away.Load() {
 		r.posted.Store(int64(now))
+		r.posts.Add(1)
 		r.turn()
+		r.posts.Add(-1)
 	}
 }
 
@@ -239,13 +279,13 @@ func (r *receiver) serve() error {
 	for empty := time.Now(); ; {
 		r.drive.Lock()
 		r.away.Store(false)
-		for sp := r.rests.spell(empty); ; {
+		for sp := r.rests.spell(empty, 1); ; {
 			if r.round() {
 				r.rests.learn(time.Since(empty))
 				for r.round() {
 				}
 				empty = time.Now()
-				sp = r.rests.spell(empty)
+				sp = r.rests.spell(empty, 1)
 			} else if sp.over() {
 				break
 			}
@@ -260,10 +300,11 @@ func (r *receiver) serve() error {
 			return nil
 		}
 		if err := r.await(); err != nil {
+			r.failed.Store(true)
 			r.watch(context.Background())
 			return err
 		}
-		if c.often() {
+		if c.often() || r.looking() {
 			return nil
 		}
 	}
@@ -272,14 +313,15 @@ func (r *receiver) serve() error {
 // stayAway returns when programs do not look often enough any more.
 func (r *receiver) stayAway() {
 	r.away.Store(true)
-	for {
+	for n := time.Duration(1); ; n = min(max(2*n, 1), leisure) {
 		c := r.census()
-		time.Sleep(glances * r.every())
+		time.Sleep(n * glances * r.every())
 		if r.taken.Load() {
 			r.park()
+			n = 0 // as at first
 			continue
 		}
-		if !c.often() {
+		if !c.often() && !r.looking() || r.failed.Load() {
 			return
 		}
 	}
@@ -308,6 +350,16 @@ func (r *receiver) census() census { return census{r, r.looks.Load(), time.Now()
 // all that they do, and who helped them would be one more who wants the processor.
 func (r *receiver) every() time.Duration {
 	return min(max(lookEvery, lookPace*time.Duration(r.rests.pace.Load())), everyMost)
+}
+
+// looking reports whether somebody is at it: who polls and has lost the processor for a while has most likely lost it within a look.
+func (r *receiver) looking() bool {
+	posts := r.posts.Load() // which the end of a look between the next two lines must not hide
+	if !r.drive.TryLock() {
+		return posts == 0 && r.posts.Load() == 0
+	}
+	r.drive.Unlock()
+	return false
 }
 
 // often reports whether programs have looked often enough since.

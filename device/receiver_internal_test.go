@@ -9,12 +9,12 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/softnic/softnic/clock"
 	"github.com/softnic/softnic/link"
 	"github.com/softnic/softnic/link/pipe"
-	"github.com/softnic/softnic/stats"
 	"github.com/softnic/softnic/wire/bth"
 )
 
@@ -201,7 +201,7 @@ func (h *polledHost) until(t *testing.T, what string, f func() bool) {
 }
 
 // leave has the receiver's goroutine of h stay away.
-func (h *polledHost) leave(t *testing.T, peer *polledHost) {
+func (h *polledHost) leave(t *testing.T) {
 	t.Helper()
 	h.until(t, "the receiver's goroutine is away", func() bool {
 		if h.end.asleep.Load() > 0 {
@@ -211,143 +211,23 @@ func (h *polledHost) leave(t *testing.T, peer *polledHost) {
 	})
 }
 
+// driven has the test be he who looks: it holds drive, and the receiver's goroutine, which is away, changes nothing until it is released.
+func (h *polledHost) driven(t *testing.T) {
+	t.Helper()
+	for {
+		h.leave(t)
+		h.dev.rx.drive.Lock()
+		if h.dev.rx.away.Load() {
+			return
+		}
+		h.dev.rx.drive.Unlock() // it came back meanwhile
+	}
+}
+
 func pending(q *QP) int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.tx.Len()
-}
-
-// TestAckHeld: of a program that polls, the acknowledgement waits for what it posts, and leaves with it, behind it, in one burst; or at
-// the next look.
-func TestAckHeld(t *testing.T) {
-	a, b := twoPolled(t)
-	b.holdAck(t, a)
-	before := len(b.end.calls())
-	b.write(t, a, 1)
-	want := []sentFrame{{bth.Make(bth.RC, bth.WriteOnly), 0}, {bth.Make(bth.RC, bth.Acknowledge), 0}}
-	if b.dev.port.Info().MaxSegs > 1 {
-		want[1].segment = 1
-	}
-	if got := b.end.calls()[before:]; len(got) != 1 || len(got[0]) != 2 || got[0][0] != want[0] || got[0][1] != want[1] {
-		t.Errorf("with the program's own request left %v, want %v", got, want)
-	}
-	a.take(t)
-
-	b.until(t, "the write has completed", func() bool { return b.cq.Poll(make([]WC, 1)) > 0 })
-	b.holdAck(t, a)
-	before = len(b.end.calls())
-	b.until(t, "the next look sends it", func() bool { return len(b.end.calls()) > before })
-	a.take(t)
-}
-
-// holdAck has a write something to h, of which h holds the acknowledgement.
-func (h *polledHost) holdAck(t *testing.T, a *polledHost) {
-	t.Helper()
-	for {
-		h.leave(t, a)
-		sent := len(h.end.calls())
-		a.write(t, h, 1)
-		h.until(t, "an acknowledgement is held or sent", func() bool { return pending(h.qp) > 0 || len(h.end.calls()) > sent })
-		if pending(h.qp) > 0 {
-			return
-		}
-		a.take(t) // the receiver's goroutine was back, and faster
-	}
-}
-
-// TestAckNotForgotten: who polls, and suddenly does not any more, keeps the peer waiting for milliseconds, not until a timer runs out.
-func TestAckNotForgotten(t *testing.T) {
-	for name, after := range map[string]func(t *testing.T, h *polledHost){
-		"nothing": func(*testing.T, *polledHost) {},
-		"reset": func(t *testing.T, h *polledHost) {
-			if err := h.qp.Modify(&QPAttr{State: StateReset}, AttrState); err != nil {
-				t.Fatal(err)
-			}
-		},
-		"destroy": func(t *testing.T, h *polledHost) {
-			if err := h.qp.Destroy(); err != nil {
-				t.Fatal(err)
-			}
-		},
-		"close": func(t *testing.T, h *polledHost) { h.dev.Close() },
-		"sleep of another": func(t *testing.T, h *polledHost) {
-			other, err := h.ctx.CreateCQ(CQInit{Entries: 1})
-			if err != nil {
-				t.Fatal(err)
-			}
-			go other.Wait(t.Context(), make([]WC, 1))
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			a, b := twoPolled(t)
-			b.holdAck(t, a)
-			after(t, b)
-			a.take(t)
-			if n := a.dev.counters.Load(stats.LocalAckTimeoutErr); n != 0 {
-				t.Errorf("%d ACK timers ran out", n)
-			}
-		})
-	}
-}
-
-// TestHeldWhileAnotherSleeps: somebody sleeps at the link when another goroutine has something to hold.
-func TestHeldWhileAnotherSleeps(t *testing.T) {
-	a, b := twoPolled(t)
-	rx := b.dev.rx
-	b.leave(t, a)
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	other, err := b.ctx.CreateCQ(CQInit{Entries: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		other.Wait(ctx, make([]WC, 1))
-	}()
-	for end := time.Now().Add(20 * time.Second); !rx.sits.Load(); {
-		if time.Now().After(end) {
-			t.Fatal("nobody sleeps at the link")
-		}
-		time.Sleep(10 * time.Microsecond)
-	}
-	b.qp.mu.Lock() // as a look at the same moment would
-	rx.hold(b.qp)
-	b.qp.mu.Unlock()
-	for end := time.Now().Add(20 * time.Second); rx.holds.Load() > 0; {
-		if time.Now().After(end) {
-			t.Fatal("what was held stays")
-		}
-		time.Sleep(10 * time.Microsecond)
-	}
-	cancel()
-	<-done
-}
-
-// TestSmallRequestsGather: small requests behind many that are on their way leave together, without waiting for an answer.
-func TestSmallRequestsGather(t *testing.T) {
-	a, b := twoPolled(t)
-	rx := a.dev.rx
-	rx.drive.Lock() // nobody looks meanwhile, and answers do not arrive
-	rx.away.Store(true)
-	a.write(t, b, deep)
-	if n := len(a.end.calls()); n != deep {
-		t.Fatalf("the first %d left in %d sends: who waits for an answer is kept waiting", deep, n)
-	}
-	a.write(t, b, bunch-1)
-	if n := len(a.end.calls()); n != deep {
-		t.Errorf("%d more left in %d sends, before there was a bunch", bunch-1, n-deep)
-	}
-	a.write(t, b, 1)
-	if n := len(a.end.calls()); n != deep+1 {
-		t.Errorf("a bunch left in %d sends", n-deep)
-	}
-	a.write(t, b, 1)
-	rx.drive.Unlock() // the next look sends it
-	for range deep + bunch + 1 {
-		a.take(t)
-	}
 }
 
 // TestWaysToWait: programs wait in all ways at once, each for a queue of its own and some for one; nobody misses anything.
@@ -455,8 +335,8 @@ func TestSleeperIsWoken(t *testing.T) {
 		"device":  func(h *polledHost, _ *CQ, _ context.CancelFunc) { h.dev.Close() },
 	} {
 		t.Run(name, func(t *testing.T) {
-			a, b := twoPolled(t)
-			a.leave(t, b)
+			a, _ := twoPolled(t)
+			a.leave(t)
 			q, err := a.ctx.CreateCQ(CQInit{Entries: 1})
 			if err != nil {
 				t.Fatal(err)
@@ -500,7 +380,7 @@ func TestAnswersAreNotHeld(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			b.leave(t, a)
+			b.leave(t)
 			wr := SendWR{Op: op, SGE: []SGE{a.mr.SGE(0, 8)}, RemoteAddr: mr.Addr(), RKey: mr.RKey()}
 			if err := a.qp.PostSend(&wr); err != nil {
 				t.Fatal(err)
@@ -522,54 +402,12 @@ func (q *QP) isSending() bool {
 	return q.sending
 }
 
-// TestPosterDoesNotLook: a program that posts and hears of completions in other ways does not send the receiver's goroutine away.
-func TestPosterDoesNotLook(t *testing.T) {
-	a, b := twoPolled(t)
-	before := a.dev.rx.looks.Load()
-	wc := make([]WC, 16)
-	for done, end := 0, time.Now().Add(20*time.Second); done < 500; {
-		a.write(t, b, 1)
-		for n := 0; n == 0; done += n {
-			if n = a.cq.take(wc); n == 0 { // as a handler does
-				runtime.Gosched()
-			}
-			if time.Now().After(end) {
-				t.Fatalf("%d completions", done)
-			}
-		}
-		if a.dev.rx.away.Load() {
-			t.Fatal("the receiver's goroutine is away")
-		}
-	}
-	if n := a.dev.rx.looks.Load() - before; n != 0 {
-		t.Errorf("%d posts were taken for looks", n)
-	}
-}
-
-// TestFarewellOfAll: a device that is closed while somebody else receives sends what he holds all the same.
-func TestFarewellOfAll(t *testing.T) {
-	a, b := twoPolled(t)
-	b.holdAck(t, a)
-	b.dev.rx.drive.Lock() // he who has just held it
-	closed := make(chan struct{})
-	go func() {
-		defer close(closed)
-		b.dev.Close()
-	}()
-	a.take(t)
-	b.dev.rx.drive.Unlock()
-	<-closed
-	if n := a.dev.counters.Load(stats.LocalAckTimeoutErr); n != 0 {
-		t.Errorf("%d ACK timers ran out", n)
-	}
-}
-
 // TestNoSpinWhileAnotherReceives: who sits at the link, and knows that something is held, does not burn the processor while another
 // receives for long.
 func TestNoSpinWhileAnotherReceives(t *testing.T) {
-	a, b := twoPolled(t)
+	_, b := twoPolled(t)
 	rx := b.dev.rx
-	b.leave(t, a)
+	b.leave(t)
 	q, err := b.ctx.CreateCQ(CQInit{Entries: 1})
 	if err != nil {
 		t.Fatal(err)
@@ -639,7 +477,7 @@ func TestContextIsLetGo(t *testing.T) {
 	_, b := twoPolled(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	b.leave(t, nil)
+	b.leave(t)
 	b.dev.rx.seat <- struct{}{} // as one who sits
 	b.dev.rx.watch(ctx)
 	<-b.dev.rx.seat
@@ -762,8 +600,8 @@ func TestPollerYields(t *testing.T) {
 // TestFailureWhileTheyWait: the link fails while one sits at it, one waits for the seat, and one polls: none spins, all go on when their contexts
 // end.
 func TestFailureWhileTheyWait(t *testing.T) {
-	a, b := twoPolled(t)
-	b.leave(t, a)
+	_, b := twoPolled(t)
+	b.leave(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var wg sync.WaitGroup
@@ -800,6 +638,66 @@ func TestFailureWhileTheyWait(t *testing.T) {
 	wg.Wait()
 	if e, ok := b.ctx.TryAsyncEvent(); !ok || e.Type != EventDeviceFatal {
 		t.Errorf("event %v", e)
+	}
+}
+
+// TestLooking: a program that is in a look is polling, however long ago its last look ended; it is not helped then.
+func TestLooking(t *testing.T) {
+	r := new(receiver)
+	if r.looking() {
+		t.Error("nobody looks")
+	}
+	r.drive.Lock()
+	if !r.looking() {
+		t.Error("somebody looks")
+	}
+	if r.posts.Add(1); r.looking() {
+		t.Error("who posts does not poll")
+	}
+	r.holds.Store(bunch)
+	if r.afterPost(1); r.looking() { // a second, who finds it taken
+		t.Error("two who post are taken for one who polls")
+	}
+	r.drive.Unlock()
+	if r.looking() || !r.drive.TryLock() {
+		t.Error("the question has left the drive taken")
+	}
+}
+
+// TestLeisure: programs that look without a break are looked after less and less often; from the beginning when one had the seat, and not any more when
+// the link has failed.
+func TestLeisure(t *testing.T) {
+	const ms = time.Millisecond
+	for _, c := range []struct {
+		name string
+		do   func(r *receiver) // after 10.5 ms, when it is away until 11 ms
+		want time.Duration
+	}{
+		{"nothing", func(*receiver) {}, 23 * ms},                                           // 1, 2, 4, 4, 4, 4, and 4 more
+		{"failed", func(r *receiver) { r.failed.Store(true) }, 11 * ms},                    // 1, 2, 4, 4
+		{"seat", func(r *receiver) { r.taken.Store(true); r.kick <- struct{}{} }, 26 * ms}, // 1, 2, 4, 4, then 1, 2, 4, 4, and 4 more
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			r, start := &receiver{kick: make(chan struct{}, 1)}, time.Now()
+			ended := make(chan time.Duration, 1)
+			go func() {
+				r.stayAway()
+				ended <- time.Since(start)
+			}()
+			for time.Since(start) < 20*ms {
+				time.Sleep(lookEvery / 2)
+				r.looks.Add(1)
+				if time.Since(start) == 10500*time.Microsecond {
+					c.do(r)
+				}
+				if time.Since(start) == 11500*time.Microsecond {
+					r.taken.Store(false)
+				}
+			}
+			if d := <-ended; d != c.want {
+				t.Errorf("%s: it came back after %v, want %v", c.name, d, c.want)
+			}
+		})
 	}
 }
 

@@ -107,7 +107,7 @@ func (q *QP) leave(now transport.Time, bursts int, patient bool) {
 // take takes the transmit list for the flusher; cnp tells that a congestion notification may be on it.
 func (q *QP) take() (cnp bool) {
 	q.tx.Swap(&q.out)
-	if q.dev.rx.mayHold() {
+	if q.dev.rx.answers() {
 		// They have waited for company. Elsewhere an acknowledgement leaves before what a program answers, as from
 		// hardware: some programs count on completions in that order (perftest with -e).
 		q.out.AcksLast()
@@ -183,7 +183,7 @@ func (q *QP) coalesces() bool {
 // farewell sends the acknowledgements that are held: a program that has got what it waited for may end its queue pair at once, and
 // the peer has a right to know. It keeps the lock, but not all the time.
 func (q *QP) farewell() {
-	if !q.dead && !q.sending && q.tx.Patient() {
+	if !q.dead && !q.sending && q.tx.Acks() {
 		q.leave(q.dev.now(), 1, false)
 		q.mu.Lock()
 	}

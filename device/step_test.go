@@ -42,9 +42,7 @@ type tape struct{ bytes.Buffer }
 // Capture implements link.Sink.
 func (p *tape) Capture(r *link.Record) {
 	if r.Dir == link.Tx && r.Fault == wire.OK {
-		for _, b := range append([][]byte{r.Net, r.Head}, append(r.Data, r.Tail)...) {
-			p.Write(b)
-		}
+		p.Write(r.AppendTo(nil))
 	}
 }
 

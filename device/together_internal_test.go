@@ -96,9 +96,10 @@ func TestTogether(t *testing.T) {
 			t.Fatalf("%d packets have arrived", n)
 		}
 	}
-	b.dev.rx.away.Store(false)
+	b.dev.rx.away.Store(true) // and stays so while drive is held: they are held, whatever the receiver's goroutine does meanwhile
 	before = len(b.end.calls())
 	b.dev.rx.round()
+	b.dev.rx.settle()
 	b.dev.rx.drive.Unlock()
 	if calls := b.end.calls()[before:]; len(calls) != 1 || len(calls[0]) != 3 {
 		t.Errorf("acknowledged in %v", calls)

@@ -54,7 +54,7 @@ func (s *sleeper) block(ctx context.Context) {
 }
 
 func (r *receiver) wait(ctx context.Context, s *sleeper, start time.Time) {
-	for sp := r.waits.spell(start); ; {
+	for sp := r.waits.spell(start, waitYield); ; {
 		r.look()
 		if s.woken() {
 			return

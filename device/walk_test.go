@@ -107,8 +107,9 @@ type walk struct {
 func newWalk(t *testing.T, seed uint64, alone bool, beat *atomic.Int64) *walk {
 	w := &walk{t: t, seed: seed, alone: alone, beat: beat}
 	r := rand.New(rand.NewPCG(seed, 0))
+	inFlight := []int{0, 64 << 10, 2 << 20}[r.IntN(3)]
 	end := func(n int) pipe.Config {
-		return pipe.Config{Name: string(rune('a' + n)), Ethernet: true, MTU: 4200, Addrs: []netip.Prefix{
+		return pipe.Config{Name: string(rune('a' + n)), Ethernet: true, MTU: 4200, InFlight: inFlight, Addrs: []netip.Prefix{
 			netip.MustParsePrefix(fmt.Sprintf("10.0.0.%d/24", n+1)), netip.MustParsePrefix(fmt.Sprintf("2001:db8::%d/64", n+1))}}
 	}
 	ea, eb := pipe.New(end(0), end(1))

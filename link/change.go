@@ -19,27 +19,12 @@ func marked(pk *wire.Packet, ecn uint8) *wire.Packet {
 	return &c
 }
 
-// alter makes the changes in a sealed frame, in a copy of what is not the port's.
+// alter makes the changes in a sealed frame.
 func (f *Frame) alter(v *portView, c *impair.Change) {
 	if c == nil {
 		return
 	}
-	ib := make([]byte, 0, f.IBLen())
-	ib = append(ib, f.Head[:f.Len]...)
-	for _, d := range f.Data {
-		ib = append(ib, d...)
-	}
-	ib = append(ib, f.Tail...)
-	good := change(c, f.Net, ib)
-	if f.Packet != &f.own {
-		f.own = *f.Packet
-	}
-	n := copy(f.own.Head[:f.Len], ib)
-	f.data[0] = ib[n : n+f.Size]
-	f.own.Data = f.data[:]
-	copy(f.Tail, ib[n+f.Size:])
-	f.Packet = &f.own
-	if good && v.quirk {
+	if change(c, f.Net, f.IB) && v.quirk {
 		f.sealRxeFlush()
 	}
 }
@@ -104,7 +89,7 @@ func (p *Port) answerTx(v *portView, lost *wire.Packet, e *impair.Effect) {
 		return
 	}
 	var f Frame
-	f.frame(v, &p.tx.sealer, pk, 0, false)
+	p.tx.frame(&f, v, pk, 0)
 	// Behind what it answers and before what is sent because of it, also where time stands still.
 	at := p.clk.Now()
 	if now := p.txNow(); now.After(at) {

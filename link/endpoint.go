@@ -54,27 +54,30 @@ type Info struct {
 	IDRule   string           // how the IP ID of sent packets is known: "written", "verified", "unverified", "broken"
 }
 
-// Frame is one framed packet: the outer headers, what the packet holds, and
-// pad with ICRC. The IO order is Eth, Net, Packet.Head, Packet.Data, Tail.
+// Frame is one framed packet: Eth, Net and IB, in this order.
 //
 // A burst is a frame with Segment 0 and those after it up to the next Segment 0: they
 // share a Path, all but the last have the same length, and there are at most
-// Info.MaxSegs of them.
+// Info.MaxSegs of them. Their IBs stand one behind the other in memory, see Burst.
 type Frame struct {
 	*wire.Packet
 	Eth     []byte // 14 bytes where Info.Ethernet; addresses are filled in by the endpoint, that of a multicast group by the port
 	Net     []byte // IP and UDP header
-	Tail    []byte // pad and ICRC
+	IB      []byte // from the BTH to the ICRC, of which Packet has the parts; all of an Ethernet frame with Raw
 	Segment int    // index in the burst, from 0: the IPv4 ID
-	Raw     bool   // Packet.Data is all of an Ethernet frame, sent as it is: no headers, no Path, never in a burst
+	Raw     bool   // IB is sent as it is: no headers, no Path, never in a burst
 
-	buf  [wire.EthLen + wire.MaxNetLen + wire.MaxTailLen + 1]byte
-	own  wire.Packet // copy of the packet where its Data had to be changed
-	data [1][]byte   // own.Data of a captured packet: payload
+	buf  [wire.EthLen + wire.MaxNetLen]byte
+	note string // impairment rule that touched it
+}
 
-	payload []byte // what a captured packet carries; its memory may change once it was sent
-	note    string // impairment rule that touched it
-	kept    bool   // its payload is a copy, for the capture
+// Burst returns the IBs of the frames of a burst, or of one, as one piece.
+func Burst(frames []*Frame) []byte {
+	n := 0
+	for _, f := range frames {
+		n += len(f.IB)
+	}
+	return frames[0].IB[:n]
 }
 
 // Packet is one received packet, raw.
@@ -111,6 +114,15 @@ type Batch struct {
 // NewBatch returns a batch for up to n packets, 1 or more.
 func NewBatch(n int) *Batch {
 	return &Batch{Packets: make([]Packet, 0, n), bufs: make([][]byte, 0, n)}
+}
+
+// Add adds an empty packet, for which there must be room, to be filled in place: a Packet is five cache lines.
+func (b *Batch) Add() *Packet {
+	n := len(b.Packets)
+	b.Packets = b.Packets[:n+1]
+	p := &b.Packets[n]
+	*p = Packet{}
+	return p
 }
 
 // Scratch returns the buffers that an endpoint keeps with a batch, made by

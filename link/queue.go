@@ -165,13 +165,13 @@ func (q *Queue) take(b *Batch) bool {
 		if q.Latency > 0 && it.at.After(now) {
 			break
 		}
-		p := Packet{When: it.at, passed: it.passed, note: it.note}
+		p := b.Add()
+		p.When, p.passed, p.note = it.at, it.passed, it.note
 		if it.split > 0 {
 			p.Net, p.IB = it.buf[:it.split:it.split], it.buf[it.split:]
 		} else {
 			p.Frame = it.buf
 		}
-		b.Packets = append(b.Packets, p)
 		b.bufs, b.owner = append(b.bufs, it.buf), q
 		*it = item{}
 		q.n--

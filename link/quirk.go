@@ -18,12 +18,12 @@ const (
 
 // sealRxeFlush replaces the ICRC of a sealed frame, if it is a FLUSH, by that of rdma_rxe.
 func (f *Frame) sealRxeFlush() {
-	if bth.Opcode(f.Head[0]) != rxeFlush || f.IBLen() != rxeFlushLen+icrc.Len {
+	if bth.Opcode(f.IB[0]) != rxeFlush || len(f.IB) != rxeFlushLen+icrc.Len {
 		return
 	}
-	s := icrc.Start(f.Net, f.Head[:rxeFlushLen])
-	s.Update(f.Head[:rxeFlushLen])
-	s.Put(f.Tail)
+	s := icrc.Start(f.Net, f.IB[:rxeFlushLen])
+	s.Update(f.IB[:rxeFlushLen])
+	s.Put(f.IB[rxeFlushLen:])
 }
 
 // takesRxeFlush reports whether a view, whose ICRC is wrong, is a FLUSH with that of

@@ -43,13 +43,12 @@ func (p *Port) SendRaw(pkts []*wire.Packet) error {
 			p.log.Debug("raw frame does not fit the link", "length", pk.Size, "mtu", v.info.MTU)
 			continue
 		}
-		if len(t.list) == len(t.ring) {
+		if len(t.list) == len(t.ring) || t.used+pk.Size > len(t.room) {
 			_ = p.transmit(v) // a closed endpoint shows again below
 		}
 		f := t.all[len(t.list)]
-		f.kept = p.sink.Load() != nil
-		f.raw(pk, f.kept)
-		t.list = t.all[:len(t.list)+1]
+		t.raw(f, pk)
+		t.add(f)
 	}
 	return p.transmit(v)
 }
@@ -72,11 +71,13 @@ func rawType(pk *wire.Packet) uint16 {
 	return binary.BigEndian.Uint16(head[12:])
 }
 
-// raw makes f a frame that is sent as it is; see frame for still.
-func (f *Frame) raw(pk *wire.Packet, still bool) {
-	if still {
-		pk = f.copied(pk)
-	}
+// raw makes f a frame that is sent as it is.
+func (t *txState) raw(f *Frame, pk *wire.Packet) {
 	f.Packet, f.Segment, f.Raw = pk, 0, true
-	f.Eth, f.Net, f.Tail = nil, nil, nil
+	f.Eth, f.Net = nil, nil
+	ib, n := t.place(pk.Size), 0
+	for _, d := range pk.Data {
+		n += copy(ib[n:], d)
+	}
+	f.IB = ib[:n]
 }

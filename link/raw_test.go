@@ -35,7 +35,7 @@ func ether(n int, typ uint16) []byte {
 type keep struct{ got []link.Record }
 
 func (k *keep) Capture(r *link.Record) {
-	k.got = append(k.got, link.Record{Dir: r.Dir, Fault: r.Fault, Data: [][]byte{r.AppendTo(nil)}})
+	k.got = append(k.got, link.Record{Dir: r.Dir, Fault: r.Fault, Tail: r.AppendTo(nil)})
 }
 
 // Raw frames leave and are captured as they are; those that the link has no room for are lost; RoCE packets between them are as
@@ -56,7 +56,7 @@ func TestSendRaw(t *testing.T) {
 		if got := raw.TryRead(); !bytes.Equal(got, f) {
 			t.Errorf("%d: %d bytes, want %d", i, len(got), len(f))
 		}
-		if r := k.got[i]; r.Dir != link.Tx || r.Fault != wire.OK || !bytes.Equal(r.Data[0], f) {
+		if r := k.got[i]; r.Dir != link.Tx || r.Fault != wire.OK || !bytes.Equal(r.Tail, f) {
 			t.Errorf("%d: captured %v %v", i, r.Dir, r.Fault)
 		}
 	}
@@ -156,5 +156,25 @@ func TestDivert(t *testing.T) {
 	p.Divert(nil)
 	if d.f != nil {
 		t.Error("nil is not handed on")
+	}
+}
+
+// Many long frames, more than the port has room for at once, arrive as they are, in order.
+func TestSendRawLong(t *testing.T) {
+	const size, n = 9000 + 14, 70
+	e, raw := pipe.NewRaw(pipe.Config{Ethernet: true, MTU: 9000})
+	p := linktest.Port(t, e, link.PortOptions{})
+	frames := make([][]byte, n)
+	for i := range frames {
+		frames[i] = ether(size, 0x88B5)
+		frames[i][14], frames[i][size-1] = byte(i), byte(^i)
+	}
+	if err := p.SendRaw(rawPackets(frames...)); err != nil {
+		t.Fatal(err)
+	}
+	for i, f := range frames {
+		if got := raw.TryRead(); !bytes.Equal(got, f) {
+			t.Fatalf("frame %d: %d bytes", i, len(got))
+		}
 	}
 }

@@ -36,7 +36,7 @@ const (
 	Rx                  // received
 )
 
-// Record is one packet as a port saw it. Its bytes are Eth, Net, Head, Data and Tail
+// Record is one packet as a port saw it. Its bytes are Eth, Net, Head and Tail
 // in this order.
 type Record struct {
 	When  time.Time  // when it was handed to the endpoint, or when it arrived
@@ -47,29 +47,19 @@ type Record struct {
 	QPN   uint32     // queue pair of the device that sent it or that it names; 0: none
 	Note  string     // the impairment rule that touched it, or other words for people; mostly empty
 
-	Eth  []byte   // Ethernet header, empty where the link has none
-	Net  []byte   // IP and UDP header; all bytes of a packet that could not be parsed
-	Head []byte   // from the BTH on: the headers (Tx) or everything (Rx)
-	Data [][]byte // payload; Tx only
-	Tail []byte   // pad and ICRC (Tx), or bytes behind the IP packet (Rx)
+	Eth  []byte // Ethernet header, empty where the link has none
+	Net  []byte // IP and UDP header; all bytes of a packet that could not be parsed
+	Head []byte // from the BTH to the ICRC
+	Tail []byte // bytes behind the IP packet (Rx); all of a frame that was sent as it is
 }
 
 // Len returns the length of the record's packet in bytes.
-func (r *Record) Len() int {
-	n := len(r.Eth) + len(r.Net) + len(r.Head) + len(r.Tail)
-	for _, d := range r.Data {
-		n += len(d)
-	}
-	return n
-}
+func (r *Record) Len() int { return len(r.Eth) + len(r.Net) + len(r.Head) + len(r.Tail) }
 
 // AppendTo appends the packet's bytes, Len of them, to dst.
 func (r *Record) AppendTo(dst []byte) []byte {
 	dst = append(dst, r.Eth...)
 	dst = append(dst, r.Net...)
 	dst = append(dst, r.Head...)
-	for _, d := range r.Data {
-		dst = append(dst, d...)
-	}
 	return append(dst, r.Tail...)
 }

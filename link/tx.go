@@ -9,6 +9,7 @@ import (
 
 	"github.com/softnic/softnic/link/impair"
 	"github.com/softnic/softnic/wire"
+	"github.com/softnic/softnic/wire/bth"
 )
 
 // ringLen is how many frames go to the endpoint in one call.
@@ -18,11 +19,16 @@ const ringLen = 64
 // headers to fit into one IP packet.
 const maxBurst = 65535 - wire.MaxNetLen
 
+// roomLen is how many bytes of packets, from the BTH to the ICRC, are under construction at most: ringLen of the longest.
+const roomLen = ringLen * (bth.MaxHeader + 4096 + wire.MaxTailLen)
+
 // txState is the sending half of a port.
 type txState struct {
 	mu     sync.Mutex
 	ring   []Frame
 	list   []*Frame // framed, in order; element i is &ring[i]
+	room   []byte   // where the packets are put together, one behind the other
+	used   int      // of it, by those on the list
 	all    []*Frame // pointers to the whole ring; list is a prefix of it
 	now    time.Time
 	forged time.Time   // when the last forged answer came: what is sent because of it is not earlier
@@ -50,6 +56,7 @@ type outgoing struct {
 func (t *txState) init() {
 	t.ring = make([]Frame, ringLen)
 	t.all = make([]*Frame, ringLen)
+	t.room = make([]byte, roomLen)
 	for i := range t.ring {
 		t.all[i] = &t.ring[i]
 	}
@@ -276,14 +283,12 @@ func (p *Port) emit(v *portView, o outgoing) {
 		p.captureUnsent(v, pk, wire.TooLong, "exceeds the MTU of the link")
 		return
 	}
-	if len(t.list) == len(t.ring) {
+	if len(t.list) == len(t.ring) || t.used+pk.IBLen() > len(t.room) {
 		_ = p.transmit(v) // a closed endpoint shows again at the next call
 	}
 	f := t.all[len(t.list)]
-	captured := p.sink.Load() != nil
-	f.kept = captured
 	if v.isLocal(pk.Path.Dst) {
-		f.frame(v, &t.sealer, pk, 0, captured)
+		t.frame(f, v, pk, 0)
 		f.alter(v, o.change)
 		if s := p.sink.Load(); s != nil {
 			f.note = o.note
@@ -293,12 +298,18 @@ func (p *Port) emit(v *portView, o outgoing) {
 		f.clear()
 		return
 	}
-	f.frame(v, &t.sealer, pk, t.segment(v, pk), captured)
+	t.frame(f, v, pk, t.segment(v, pk))
 	f.note = o.note
 	f.alter(v, o.change) // the frame is sealed, and what is changed is what the capture has to show
 	if pk.Path.Dst.IsMulticast() && p.groups.has(pk.Path.Dst) {
 		p.loop.Put(0, f.AppendTo) // the wire brings no copy back
 	}
+	t.add(f)
+}
+
+// add puts a frame on the list.
+func (t *txState) add(f *Frame) {
+	t.used += len(f.IB)
 	t.list = t.all[:len(t.list)+1]
 }
 
@@ -342,12 +353,12 @@ func (p *Port) transmit(v *portView) error {
 	}
 	err := p.ep.Send(t.list)
 	for _, f := range t.list {
-		if s != nil && err == nil && f.kept { // one that was framed before anybody captured has not kept its payload
+		if s != nil && err == nil {
 			t.capture(*s, t.now, f, wire.OK)
 		}
 		f.clear()
 	}
-	t.list = t.all[:0]
+	t.list, t.used = t.all[:0], 0
 	return err
 }
 
@@ -361,7 +372,7 @@ func (p *Port) captureUnsent(v *portView, pk *wire.Packet, why wire.Fault, note 
 		_ = p.transmit(v) // what comes before it stands before it in the capture
 	}
 	var f Frame
-	f.frame(v, &p.tx.sealer, pk, 0, false)
+	p.tx.frame(&f, v, pk, 0)
 	f.note = note
 	p.tx.capture(*s, p.txNow(), &f, why)
 }
@@ -369,25 +380,23 @@ func (p *Port) captureUnsent(v *portView, pk *wire.Packet, why wire.Fault, note 
 func (t *txState) capture(s Sink, when time.Time, f *Frame, why wire.Fault) {
 	t.rec = Record{
 		When: when, Dir: Tx, Fault: why, Cause: f.Cause, Round: f.Round, QPN: f.QPN, Note: f.note,
-		Eth: f.Eth, Net: f.Net, Head: f.Head[:f.Len], Data: f.Data, Tail: f.Tail,
+		Eth: f.Eth, Net: f.Net, Head: f.IB,
+	}
+	if f.Raw {
+		t.rec.Head, t.rec.Tail = nil, f.IB
 	}
 	s.Capture(&t.rec)
 	t.rec = Record{}
 }
 
-// frame makes f the frame of pk at place id of its burst. With still it carries a
-// copy of the payload: what is captured after the send is what was sent, also where
-// the program has changed its memory meanwhile.
-func (f *Frame) frame(v *portView, s *wire.Sealer, pk *wire.Packet, id int, still bool) {
-	if still && pk.Size > 0 {
-		pk = f.copied(pk)
-	}
+// frame makes f the frame of pk at place id of its burst, behind those on the list. The payload is copied: what is captured after
+// the send is what was sent, also where the program has changed its memory meanwhile, and its ICRC is right.
+func (t *txState) frame(f *Frame, v *portView, pk *wire.Packet, id int) {
 	f.Packet, f.Segment, f.Raw = pk, id, false
-	n := pk.Path.NetLen()
-	f.Net = f.buf[wire.EthLen : wire.EthLen+n]
-	tail := f.buf[wire.EthLen+wire.MaxNetLen:]
-	s.SrcPort = v.info.SrcPort
-	f.Tail = tail[:s.Seal(pk, f.Net, uint16(id), tail)]
+	f.Net = f.buf[wire.EthLen : wire.EthLen+pk.Path.NetLen()]
+	t.sealer.SrcPort = v.info.SrcPort
+	ib := t.place(pk.IBLen())
+	f.IB = ib[:t.sealer.Seal(pk, f.Net, uint16(id), ib)]
 	if v.quirk {
 		f.sealRxeFlush()
 	}
@@ -402,25 +411,16 @@ func (f *Frame) frame(v *portView, s *wire.Sealer, pk *wire.Packet, id int, stil
 	}
 }
 
-// copied returns the packet with a copy of its payload, both in f.
-func (f *Frame) copied(pk *wire.Packet) *wire.Packet {
-	if pk != &f.own {
-		f.own = *pk
+// place returns n bytes or more behind the packets on the list, or elsewhere if there is no room: who lists the frame sees to it that there is.
+func (t *txState) place(n int) []byte {
+	if b := t.room[t.used:]; len(b) >= n {
+		return b
 	}
-	f.payload = f.payload[:0]
-	for _, d := range pk.Data {
-		f.payload = append(f.payload, d...)
-	}
-	f.data[0] = f.payload
-	f.own.Data = f.data[:]
-	return &f.own
+	return make([]byte, n)
 }
 
 // clear drops references to memory that is not the port's.
-func (f *Frame) clear() {
-	f.Packet, f.own.Data, f.own.Path, f.Eth, f.note = nil, nil, nil, nil, ""
-	f.data[0] = nil
-}
+func (f *Frame) clear() { f.Packet, f.Eth, f.note = nil, nil, "" }
 
 // AppendTo appends the bytes of the frame to dst, with its Ethernet header if it has one.
 func (f *Frame) AppendTo(dst []byte) []byte {
@@ -429,11 +429,4 @@ func (f *Frame) AppendTo(dst []byte) []byte {
 }
 
 // AppendIP appends the bytes of the frame to dst, without Ethernet header.
-func (f *Frame) AppendIP(dst []byte) []byte {
-	dst = append(dst, f.Net...)
-	dst = append(dst, f.Head[:f.Len]...)
-	for _, d := range f.Data {
-		dst = append(dst, d...)
-	}
-	return append(dst, f.Tail...)
-}
+func (f *Frame) AppendIP(dst []byte) []byte { return append(append(dst, f.Net...), f.IB...) }

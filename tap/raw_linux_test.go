@@ -3,6 +3,7 @@ package tap
 import (
 	"bytes"
 	"net"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -45,8 +46,7 @@ func TestSendRaw(t *testing.T) {
 		{{1, 2, 3, 4, 5, 6}, {7, 8, 9, 10, 11, 12, 0x88}, {0xB5, 1}, payload[:100], payload},
 		{bytes.Repeat([]byte{0xFF}, 6), {2, 0, 0, 0, 0, 1, 0x88, 0xB5}},
 	} {
-		p := &wire.Packet{Data: pieces}
-		if err := tap.Send([]*link.Frame{{Packet: p, Raw: true}}); err != nil {
+		if err := tap.Send([]*link.Frame{{Packet: new(wire.Packet), IB: slices.Concat(pieces...), Raw: true}}); err != nil {
 			t.Fatal(err)
 		}
 		n, _, err := unix.Recvfrom(fd, buf, 0)

@@ -4,6 +4,7 @@ import (
 	"net"
 	"syscall"
 	"time"
+	"unsafe"
 
 	"github.com/softnic/softnic/link"
 	"golang.org/x/sys/unix"
@@ -78,9 +79,9 @@ func (t *Tap) readAll(fd uintptr) bool {
 	r.n, r.at, r.end, t.rxErr = 0, 0, 0, 0
 	for r.n < len(r.reads) && len(r.slab)-r.end >= r.most {
 		buf := r.slab[r.end : r.end+r.most]
-		n, err := unix.Read(int(fd), buf)
-		switch err {
-		case nil:
+		read, _, errno := unix.RawSyscall(unix.SYS_READ, fd, uintptr(unsafe.Pointer(&buf[0])), uintptr(len(buf)))
+		switch n := int(read); errno {
+		case 0:
 			r.reads[r.n] = buf[:n:n]
 			r.n++
 			r.end += (n + 63) &^ 63
@@ -89,7 +90,7 @@ func (t *Tap) readAll(fd uintptr) bool {
 			r.all = true
 			return r.n > 0 || !t.rxWait
 		default:
-			t.rxErr, _ = err.(syscall.Errno)
+			t.rxErr = errno
 			return true
 		}
 	}
@@ -147,7 +148,8 @@ func (t *Tap) take(b *link.Batch, r *buffers, frame []byte, other *func([]byte) 
 		f.verdict = malformed
 	}
 	if f.verdict == deliver {
-		b.Packets = append(b.Packets, link.Packet{Frame: frame, When: r.when})
+		p := b.Add()
+		p.Frame, p.When = frame, r.when
 		return
 	}
 	if f.verdict == control {
@@ -156,7 +158,8 @@ func (t *Tap) take(b *link.Batch, r *buffers, frame []byte, other *func([]byte) 
 		t.mu.Unlock()
 	}
 	if other != nil && len(frame) >= ethLen && (*other)(frame) {
-		b.Packets = append(b.Packets, link.Packet{Frame: frame, When: r.when, Other: true})
+		p := b.Add()
+		p.Frame, p.When, p.Other = frame, r.when, true
 		return
 	}
 	t.countFrame(f.verdict)
@@ -189,7 +192,8 @@ func (t *Tap) takeNext(b *link.Batch, r *buffers, other *func([]byte) bool) {
 	head := r.heads[i][:len(s.head)]
 	payload := s.next(head, !roce)
 	if roce && other == nil {
-		b.Packets = append(b.Packets, link.Packet{Eth: head[:s.eth:s.eth], Net: head[s.eth:], IB: payload, When: r.when})
+		p := b.Add()
+		p.Eth, p.Net, p.IB, p.When = head[:s.eth:s.eth], head[s.eth:], payload, r.when
 		return
 	}
 	if r.whole == nil {
@@ -200,7 +204,8 @@ func (t *Tap) takeNext(b *link.Batch, r *buffers, other *func([]byte) bool) {
 		t.countFrame(s.verdict)
 		return
 	}
-	b.Packets = append(b.Packets, link.Packet{Frame: frame, Other: !roce, When: r.when})
+	p := b.Add()
+	p.Frame, p.Other, p.When = frame, !roce, r.when
 }
 
 // countFrame counts a frame, or a packet of a burst, that is nobody's.

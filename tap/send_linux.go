@@ -6,7 +6,6 @@ import (
 	"unsafe"
 
 	"github.com/softnic/softnic/link"
-	"github.com/softnic/softnic/link/gather"
 	"github.com/softnic/softnic/wire"
 	"golang.org/x/sys/unix"
 )
@@ -16,7 +15,8 @@ const maxSegs = 64
 
 // writer puts one frame together for the kernel. Its zero value is ready; it is not to be copied.
 type writer struct {
-	gather.Pieces
+	list [4]unix.Iovec // vnet, Ethernet header, IP and UDP header, packets
+	n    int
 	vnet bool
 	head [vnetLen + ethLen + wire.MaxNetLen]byte // before a frame, or in place of the headers of a burst
 }
@@ -24,40 +24,48 @@ type writer struct {
 // begin forgets the frame before. The vnet is of zeros, where the kernel wants one: a single packet, and
 // no checksum to compute.
 func (w *writer) begin(vnet bool) {
-	w.Reset()
+	w.reset()
 	w.vnet = vnet
 	clear(w.head[:vnetLen])
+}
+
+// add adds a piece.
+func (w *writer) add(b []byte) {
+	if len(b) == 0 {
+		return
+	}
+	w.list[w.n].Base = &b[0]
+	w.list[w.n].SetLen(len(b))
+	w.n++
 }
 
 // addVnet adds what is before a frame.
 func (w *writer) addVnet() {
 	if w.vnet {
-		w.Add(w.head[:vnetLen])
+		w.add(w.head[:vnetLen])
 	}
 }
 
-// addPacket adds what is behind the headers of a frame, and for a raw one is all.
-func (w *writer) addPacket(f *link.Frame) {
-	w.Add(f.Head[:f.Len])
-	for _, d := range f.Data {
-		w.Add(d)
-	}
-	w.Add(f.Tail)
+// reset keeps no memory of others alive.
+func (w *writer) reset() {
+	clear(w.list[:w.n])
+	w.n = 0
 }
 
 // write gives the frame to the kernel, and reports whether that has taken it.
 func (w *writer) write(fd uintptr) bool {
-	iov := w.End()
+	iov := w.list[:w.n]
 	errno := unix.EINTR
 	for errno == unix.EINTR {
-		_, _, errno = unix.Syscall(unix.SYS_WRITEV, fd, uintptr(unsafe.Pointer(&iov[0])), uintptr(len(iov)))
+		// which does not wait: see link/udp, trySend
+		_, _, errno = unix.RawSyscall(unix.SYS_WRITEV, fd, uintptr(unsafe.Pointer(&iov[0])), uintptr(len(iov)))
 	}
-	w.Reset() // keep nothing
+	w.reset()
 	return errno == 0
 }
 
 // Send transmits the frames in order, after filling in their Ethernet headers; a burst is one frame for the host.
-// Payload is not copied, unless a neighbour has to be asked for first. After Close the error is net.ErrClosed.
+// After Close the error is net.ErrClosed.
 func (t *Tap) Send(frames []*link.Frame) error {
 	if t.ended.Load() {
 		return net.ErrClosed
@@ -91,7 +99,7 @@ func (t *Tap) sendAll(fd uintptr) {
 		t.out.begin(t.vnet)
 		if f.Raw {
 			t.out.addVnet()
-			t.out.addPacket(f)
+			t.out.add(f.IB)
 		} else {
 			if f.Path != path {
 				if !t.resolve(f, &mac, now) {
@@ -114,26 +122,23 @@ func (t *Tap) sendAll(fd uintptr) {
 // addBurst adds the packets of a burst, or a single one, to a frame that has begun.
 func (t *Tap) addBurst(burst []*link.Frame, mac hw) {
 	w, first := &t.out, burst[0]
-	size := 0
 	for _, f := range burst {
 		t.putEth(f, mac)
-		size += f.IBLen()
 	}
+	ib := link.Burst(burst)
 	if len(burst) == 1 {
 		w.addVnet()
-		w.Add(first.Eth[:ethLen])
-		w.Add(first.Net)
+		w.add(first.Eth[:ethLen])
+		w.add(first.Net)
 	} else {
 		n := ethLen + len(first.Net)
-		vnet(w.head[:vnetLen]).putBurst(n, first.IBLen())
+		vnet(w.head[:vnetLen]).putBurst(n, len(first.IB))
 		w.addVnet()
 		head := append(append(w.head[:vnetLen], first.Eth[:ethLen]...), first.Net...)[vnetLen:]
-		joinHead(head, size)
-		w.Add(head)
+		joinHead(head, len(ib))
+		w.add(head)
 	}
-	for _, f := range burst {
-		w.addPacket(f)
-	}
+	w.add(ib)
 }
 
 func (t *Tap) putEth(f *link.Frame, dst hw) {
@@ -159,14 +164,7 @@ func (t *Tap) resolve(f *link.Frame, mac *hw, now time.Time) bool {
 		return false
 	}
 	t.putEth(f, hw{})
-	b := make([]byte, 0, ethLen+len(f.Net)+f.Len+f.Size+len(f.Tail))
-	b = append(b, f.Eth[:ethLen]...)
-	b = append(b, f.Net...)
-	b = append(b, f.Head[:f.Len]...)
-	for _, d := range f.Data {
-		b = append(b, d...)
-	}
-	t.node.hold(nb, append(b, f.Tail...))
+	t.node.hold(nb, f.AppendTo(make([]byte, 0, ethLen+len(f.Net)+len(f.IB))))
 	return false
 }
 
@@ -174,7 +172,7 @@ func (t *Tap) resolve(f *link.Frame, mac *hw, now time.Time) bool {
 func (t *Tap) writeControl(frame []byte) {
 	t.ctl.begin(t.vnet)
 	t.ctl.addVnet()
-	t.ctl.Add(frame)
+	t.ctl.add(frame)
 	if t.conn.Control(t.ctlCall) != nil {
 		t.count.refused.Inc()
 	}

@@ -122,18 +122,11 @@ func counter(tap *Tap, name string) uint64 {
 	return tap.Counters()[i].Value
 }
 
-// frame builds what a port gives Send: IP and UDP header by hand, and a payload
-// in pieces.
-func frame(src, dst string, pieces ...[]byte) *link.Frame {
+// frame builds what a port gives Send, IP and UDP header by hand.
+func frame(src, dst string, payload []byte) *link.Frame {
 	p := &wire.Packet{Path: &wire.Path{Src: netip.MustParseAddr(src), Dst: netip.MustParseAddr(dst), SrcPort: 0xc123}}
-	p.Len = 12
-	copy(p.Head[:], "base-header-")
-	p.Data = pieces
-	for _, d := range pieces {
-		p.Size += len(d)
-	}
-	f := &link.Frame{Packet: p, Eth: make([]byte, 14), Tail: []byte("icrc")}
-	ib := p.Len + p.Size + len(f.Tail)
+	f := &link.Frame{Packet: p, Eth: make([]byte, 14), IB: slices.Concat([]byte("base-header-"), payload, []byte("icrc"))}
+	ib := len(f.IB)
 	udp := make([]byte, 8)
 	be.PutUint16(udp, p.Path.SrcPort)
 	be.PutUint16(udp[2:], wire.Port)
@@ -153,7 +146,7 @@ func frame(src, dst string, pieces ...[]byte) *link.Frame {
 	copy(ip[8:], p.Path.Src.AsSlice())
 	copy(ip[24:], p.Path.Dst.AsSlice())
 	// A Linux socket takes no IPv6 datagram without checksum unless told to.
-	body := bytes.Join(append([][]byte{udp, p.Head[:p.Len]}, append(slices.Clone(pieces), f.Tail)...), nil)
+	body := slices.Concat(udp, f.IB)
 	be.PutUint16(udp[6:], fold(sum(body, sum(ip[8:40], uint64(8+ib)+protoUDP))))
 	f.Net = append(ip, udp...)
 	return f
@@ -357,7 +350,7 @@ func TestSend(t *testing.T) {
 		for burst := range 2 {
 			var frames []*link.Frame
 			for i := range 16 { // what the receiver's socket has room for
-				frames = append(frames, frame(c.src, c.dst, []byte{byte(burst), byte(i)}, nil, bytes.Repeat([]byte{'x'}, 4096)))
+				frames = append(frames, frame(c.src, c.dst, append([]byte{byte(burst), byte(i)}, bytes.Repeat([]byte{'x'}, 4096)...)))
 			}
 			if err := tap.Send(frames); err != nil {
 				t.Fatal(err)
@@ -374,7 +367,7 @@ func TestSend(t *testing.T) {
 			}
 		}
 	}
-	if l := tap.out.End(); len(l) > 0 {
+	if tap.out.n > 0 || tap.out.list[0].Base != nil {
 		t.Error("Send keeps a frame's memory")
 	}
 }
@@ -406,13 +399,13 @@ func TestSendToNobody(t *testing.T) {
 func TestSendRefused(t *testing.T) {
 	private(t)
 	tap := open(t, config())
-	short := frame("10.8.0.2", "10.8.0.1")
+	short := frame("10.8.0.2", "10.8.0.1", nil)
 	short.Eth = short.Eth[:13]
-	none := frame("10.8.0.2", "10.8.0.1")
+	none := frame("10.8.0.2", "10.8.0.1", nil)
 	none.Path = &wire.Path{}
-	nobody := frame("10.8.0.2", "10.8.0.1")
+	nobody := frame("10.8.0.2", "10.8.0.1", nil)
 	nobody.Packet = nil
-	pathless := frame("10.8.0.2", "10.8.0.1")
+	pathless := frame("10.8.0.2", "10.8.0.1", nil)
 	pathless.Path = nil
 	if err := tap.Send([]*link.Frame{short, none, nobody, pathless}); err != nil {
 		t.Error(err)
@@ -452,7 +445,7 @@ func TestWatch(t *testing.T) {
 	await("down", func(i link.Info) bool { return !i.Up && i.Downs == 1 })
 	// The kernel does not take a frame now.
 	tap.know(t, host4)
-	if err := tap.Send([]*link.Frame{frame("10.8.0.2", "10.8.0.1")}); err != nil {
+	if err := tap.Send([]*link.Frame{frame("10.8.0.2", "10.8.0.1", nil)}); err != nil {
 		t.Error(err)
 	}
 	if n := counter(tap, "tap_tx_refused"); n != 1 {
@@ -520,7 +513,7 @@ func TestInterfaceRemoved(t *testing.T) {
 		t.Errorf("Recv: %v", err)
 	}
 	eventually(t, "down", func() bool { return !tap.Info().Up })
-	if err := tap.Send([]*link.Frame{frame("10.8.0.2", "239.0.0.1")}); err != nil {
+	if err := tap.Send([]*link.Frame{frame("10.8.0.2", "239.0.0.1", nil)}); err != nil {
 		t.Errorf("Send: %v", err)
 	}
 	if warning, err := tap.Release(); warning != "" || err != nil {

@@ -128,6 +128,11 @@ func (l *TxList) Patient() bool {
 	return l.n > 0
 }
 
+// Acks reports whether a plain acknowledgement is on the list.
+func (l *TxList) Acks() bool {
+	return slices.ContainsFunc(l.Packets(), func(t *Tx) bool { return t.Ack })
+}
+
 // AcksLast moves plain acknowledgements that stand before requests behind them, if there is nothing else on the list: between the two
 // halves of a queue pair there is no order, and the shorter packet may be the last of a burst, not its first.
 func (l *TxList) AcksLast() {
@@ -161,13 +166,15 @@ func (l *TxList) Packets() []*Tx { return l.list[:l.n] }
 // region that follow each other. It appends the packets to dst; one whose memory cannot be
 // read any more, or under a key that is not valid any more, is left out and marked Lost; what is behind it, see Cut.
 func (l *TxList) Resolve(dst []*wire.Packet, s *Scratch) []*wire.Packet {
+	valid := true // all keys are
 	for i := range l.holds {
 		l.holds[i].runs = l.holds[i].mem.Resume()
+		valid = valid && l.holds[i].runs
 	}
 	from := 0
 	var mem Region // of the extents collected from packet from on
 	for i, t := range l.Packets() {
-		if t.Lost = !l.readable(t); t.Lost || l.direct(t) {
+		if t.Lost = !valid && !l.readable(t); t.Lost || l.direct(t) {
 			continue
 		}
 		t.inline = slices.Grow(t.inline[:0], t.Size)[:t.Size]

@@ -76,6 +76,14 @@ type SendWR struct {
 
 	RemoteAddr uint64 // RDMA and atomics: address in the peer's region; 8 divides it for atomics and ATOMIC WRITE
 	RKey       uint32 // and the key of that
+
+	SRQN       uint32        // XRC: the shared receive queue at the peer, SRQ.Num there
+	AH         AddressHandle // datagrams: where to; RemoteQPN says to whom, 24 bits
+	RemoteQPN  uint32
+	RemoteQKey uint32 // datagrams: the Q_Key that is sent; with bit 31 set the queue pair's own is
+
+	// What follows few have a use for, and is not touched for the others.
+
 	// Atomics: compare value or addend, swap value and, for the masked forms, what Atomic says
 	// of CompareAddMask and SwapMask. The original value is stored in the SGEs, 8 bytes in host order.
 	CompareAdd, Swap         uint64
@@ -87,11 +95,6 @@ type SendWR struct {
 	FlushLen   uint32
 	Bind       BindWR // OpBindMW
 	Reg        RegWR  // OpRegMR
-
-	SRQN       uint32        // XRC: the shared receive queue at the peer, SRQ.Num there
-	AH         AddressHandle // datagrams: where to; RemoteQPN says to whom, 24 bits
-	RemoteQPN  uint32
-	RemoteQKey uint32 // datagrams: the Q_Key that is sent; with bit 31 set the queue pair's own is
 }
 
 // FlushType says how far a FLUSH goes; values as enum ib_flush_type.
@@ -140,12 +143,37 @@ func (w *SendWR) Len() uint64 {
 	return SGELen(w.SGE)
 }
 
-// CopyFrom makes w an independent copy of o, reusing the slices of w.
+// CopyFrom makes w an independent copy of what o's Op has a use for, reusing the slices of w.
 func (w *SendWR) CopyFrom(o *SendWR) {
-	sge, inl := w.SGE[:0], w.InlineData[:0]
-	*w = *o
-	w.SGE = append(sge, o.SGE...)
-	w.InlineData = append(inl, o.InlineData...)
+	w.fields(o)
+	w.SGE = append(w.SGE[:0], o.SGE...)
+	w.InlineData = append(w.InlineData[:0], o.InlineData...)
+}
+
+// Share is CopyFrom that shares the slices of o, which must stay as they are as long as w is used.
+func (w *SendWR) Share(o *SendWR) {
+	w.fields(o)
+	w.SGE, w.InlineData = o.SGE, o.InlineData
+}
+
+// fields copies all but the slices. A request is four cache lines, of which a SEND or a WRITE has half.
+func (w *SendWR) fields(o *SendWR) {
+	if w.Op == OpRegMR {
+		w.Reg = RegWR{} // keeps memory alive
+	}
+	w.ID, w.Op, w.Flags, w.Imm = o.ID, o.Op, o.Flags, o.Imm
+	w.RemoteAddr, w.RKey = o.RemoteAddr, o.RKey
+	w.SRQN, w.AH, w.RemoteQPN, w.RemoteQKey = o.SRQN, o.AH, o.RemoteQPN, o.RemoteQKey
+	switch o.Op {
+	case OpCompareSwap, OpFetchAdd, OpMaskedCompareSwap, OpMaskedFetchAdd:
+		w.CompareAdd, w.Swap, w.CompareAddMask, w.SwapMask = o.CompareAdd, o.Swap, o.CompareAddMask, o.SwapMask
+	case OpFlush:
+		w.FlushType, w.FlushLevel, w.FlushLen = o.FlushType, o.FlushLevel, o.FlushLen
+	case OpBindMW:
+		w.Bind = o.Bind
+	case OpRegMR:
+		w.Reg = o.Reg
+	}
 }
 
 // RecvWR is a receive work request.

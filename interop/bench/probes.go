@@ -58,6 +58,8 @@ var probes = []probe{
 	{"write-4k-1000", ours("bw write --two -s 4096 -t 1 -q 1000", "-m", "4096")},
 	{"ib_write_bw", perftest("ib_write_bw", "-s", "65536", "-t", "16", "-n", "2000", "-m", "4096")},
 	{"ib_send_lat", perftest("ib_send_lat", "-e", "-s", "8", "-n", "2000", "-m", "4096")},
+	{"ib_send_lat_poll", perftest("ib_send_lat", "-s", "8", "-n", "5000", "-m", "4096")},
+	{"ib_write_bw_64", perftest("ib_write_bw", "-s", "64", "-n", "20000", "-m", "4096")},
 }
 
 // ours returns a run of `softnic bench`. Bandwidth waits as bench.wait says, unless the arguments do.

@@ -82,6 +82,8 @@ var rows = []row{
 	{id: "S3", what: "least served of 64 busy queue pairs / mean", value: value{probe: "write-64qp", metric: leastShare}, goal: 0.9, stretch: 0.95},
 	{id: "S4", what: "CPU per packet, 32 queue pairs / 1", value: value{probe: "write-4k-32", metric: cpuPerGB}, anchor: value{probe: "write-4k-1", metric: cpuPerGB}, atMost: true, noGoal: true, estimate: 1.2},
 	{id: "S4", what: "CPU per packet, 1,000 queue pairs / 1", value: value{probe: "write-4k-1000", metric: cpuPerGB}, anchor: value{probe: "write-4k-1", metric: cpuPerGB}, atMost: true, noGoal: true, estimate: 1.2},
+	{id: "S5", what: "ib_send_lat, polling, two daemons / UDP, spinning", value: value{probe: "ib_send_lat_poll", metric: usec}, anchor: value{probe: "ping-spin", metric: usec}, atMost: true, noGoal: true},
+	{id: "S5", what: "ib_write_bw 64 B, two daemons / UCX put_bw", value: value{probe: "ib_write_bw_64", metric: msgsPerSec}, anchor: value{probe: "ucx-put-64", metric: msgsPerSec}, noGoal: true},
 	// Against the kernel's driver.
 	{lab: true, id: "R1", what: "write 64 KiB / rxe", value: value{probe: "softnic", metric: bytesPerSec}, anchor: value{probe: "rxe", metric: bytesPerSec}, goal: 0.8, stretch: 1.2},
 	{lab: true, id: "R2", what: "write 64 KiB, MTU 1024 / rxe", value: value{probe: "softnic-1024", metric: bytesPerSec}, anchor: value{probe: "rxe-1024", metric: bytesPerSec}, goal: 1.7, stretch: 2.5},

@@ -12,6 +12,10 @@ import (
 	"github.com/softnic/softnic/link/udp"
 )
 
+// untimed connects without retry timers, at both ends: a packet that is lost stops the test, and the kernel's device, whose
+// timer goes on after the answer to what armed it, repeats nothing that was answered.
+var untimed = device.ConnectOptions{Timeout: -1}
+
 // TestTapData moves seeded patterns between softnic on a TAP and a program on the kernel's device, with every operation,
 // both ways, and compares every byte.
 func TestTapData(t *testing.T) {
@@ -32,7 +36,7 @@ func TestTapData(t *testing.T) {
 			tcpdump := startCapture(t, options{}, "sn0", "data.pcap", "udp", "port", "4791")
 			v := startVerbs(t, options{}, dev.Name)
 			before := dev.Counters(t)
-			p := connectRC(t, n, dev, v, near, far, c.mtu, 1<<20, device.ConnectOptions{Timeout: 17})
+			p := connectRC(t, n, dev, v, near, far, c.mtu, 1<<20, untimed)
 			for i, size := range c.sizes {
 				p.exchange(t, size, uint64(100*i))
 			}
@@ -64,7 +68,7 @@ func TestTapBursts(t *testing.T) {
 			}
 			v := startVerbs(t, options{}, dev.Name)
 			before := dev.Counters(t)
-			p := connectRC(t, n, dev, v, near, far, c.mtu, 1<<20, device.ConnectOptions{Timeout: 17})
+			p := connectRC(t, n, dev, v, near, far, c.mtu, 1<<20, untimed)
 			for i, size := range c.sizes {
 				p.exchange(t, size, uint64(100*i))
 			}
@@ -157,7 +161,7 @@ func TestUDPData(t *testing.T) {
 			tcpdump := startCapture(t, options{Netns: "far"}, "v1", "data.pcap", "udp", "port", "4791")
 			v := startVerbs(t, options{}, dev.Name)
 			before := dev.Counters(t)
-			p := connectRC(t, n, dev, v, near, far, 1024, 1<<16, device.ConnectOptions{Timeout: 17})
+			p := connectRC(t, n, dev, v, near, far, 1024, 1<<16, untimed)
 			for i, size := range []int{1, 1025, 65536} {
 				p.exchange(t, size, uint64(100*i))
 			}

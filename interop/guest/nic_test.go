@@ -251,9 +251,13 @@ func connectRC(t testing.TB, n *nic, dev rxe, v *verbs, near, far netip.Addr, mt
 	if err := p.q.Connect(nearPSN, device.Remote{GID: device.GIDOf(far), QPN: p.vq.QPN, PSN: farPSN}, o); err != nil {
 		t.Fatal(err)
 	}
+	timeout := 17
+	if o.Timeout < 0 {
+		timeout = 0 // none
+	}
 	p.vq.Connect(connection{
 		SGIDIndex: dev.GIDIndex(t, far), DGID: near, QPN: p.q.Num(), SendPSN: farPSN, RecvPSN: nearPSN,
-		PathMTU: map[int]int{256: 1, 512: 2, 1024: 3, 2048: 4, 4096: 5}[mtu], Timeout: 17, RetryCnt: 6, RNRRetry: 7, MaxRdAtomic: 16, MinRNRTimer: 12,
+		PathMTU: map[int]int{256: 1, 512: 2, 1024: 3, 2048: 4, 4096: 5}[mtu], Timeout: timeout, RetryCnt: 6, RNRRetry: 7, MaxRdAtomic: 16, MinRNRTimer: 12,
 	})
 	return p
 }

@@ -276,7 +276,7 @@ func judgeRxeFrame(frame []byte) (bth.Opcode, error) {
 	fields := b.Fields()
 	bth.BTH(p.Head[:]).Encode(&fields)
 	copy(p.Head[bth.Len:p.Len], v.IB[bth.Len:p.Len])
-	for name, built := range map[string][]byte{"the framer": seal(p, f.ID), "the builder": wire.Build(new(wire.SpecOf(&v)))[14:]} {
+	for name, built := range map[string][]byte{"the framer": p.Append(nil, f.ID), "the builder": wire.Build(new(wire.SpecOf(&v)))[14:]} {
 		if !bytes.Equal(built, ip) {
 			return op, fmt.Errorf("%s of wire would have made\n%x", name, built)
 		}
@@ -290,14 +290,6 @@ func judgeRxeFrame(frame []byte) (bth.Opcode, error) {
 		return op, fmt.Errorf("a spoiled byte %d goes unnoticed", at)
 	}
 	return op, nil
-}
-
-// seal gives a packet as it is on the wire, from the IP header on.
-func seal(p *wire.Packet, id uint16) []byte {
-	net := make([]byte, p.Path.NetLen())
-	tail := make([]byte, 7)
-	n := p.Seal(net, id, tail)
-	return slices.Concat(net, p.Head[:p.Len], bytes.Join(p.Data, nil), tail[:n])
 }
 
 // toRxe describes a packet of ours for the kernel's device; the sender asks for an answer to the last packet of a request.

@@ -155,7 +155,7 @@ func create(tb testing.TB, w io.Writer, info link.Info, o Options) *Writer {
 func sent(psn int, when time.Time) *link.Record {
 	p := linktest.Send(linktest.Path(addrA, addrB), 17, bth.PSN(psn), []byte("abc"))
 	f := linktest.Frame(p)
-	return &link.Record{When: when, Net: f[:28], Head: f[28:40], Data: [][]byte{f[40:43]}, Tail: f[43:]}
+	return &link.Record{When: when, Net: f[:28], Head: f[28:]}
 }
 
 func with(r *link.Record, f func(r *link.Record)) *link.Record { f(r); return r }
@@ -540,7 +540,7 @@ func BenchmarkWriter(b *testing.B) {
 		b.Run(fmt.Sprint(size), func(b *testing.B) {
 			c := create(b, io.Discard, infoA, Options{})
 			r := sent(1, time.Now())
-			r.Data = [][]byte{make([]byte, size)}
+			r.Head = make([]byte, size)
 			b.ReportAllocs()
 			for b.Loop() {
 				c.Capture(r)

@@ -82,17 +82,7 @@ func Drain(tb testing.TB, p *link.Port, source int) (all []Got) {
 }
 
 // Frame returns the bytes of a packet from its IP header on.
-func Frame(p *wire.Packet) []byte {
-	var net [wire.MaxNetLen]byte
-	var tail [wire.MaxTailLen]byte
-	n := p.Seal(net[:], 0, tail[:])
-	f := append([]byte(nil), net[:p.Path.NetLen()]...)
-	f = append(f, p.Head[:p.Len]...)
-	for _, d := range p.Data {
-		f = append(f, d...)
-	}
-	return append(f, tail[:n]...)
-}
+func Frame(p *wire.Packet) []byte { return p.Append(nil, 0) }
 
 // ICRC computes the ICRC of a packet that begins with its IP header and ends with an
 // ICRC, and returns it beside the one found. It shares no code with package icrc.

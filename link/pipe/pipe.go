@@ -29,6 +29,7 @@ type Config struct {
 	Ethernet bool             // frames carry Ethernet headers; set at one end it counts for both
 	SrcPort  uint16           // UDP source port of all packets; 0: each Path sets its own
 	MaxSegs  int              // packets of a burst; 0: 1
+	InFlight int              // link.Info.InFlight, that devices share among their queue pairs; 0: not known
 	Queue    int              // packets that may wait for Recv, more are lost; 0: 4096
 }
 
@@ -60,7 +61,7 @@ func newEnd(c Config) *End {
 	e := &End{hide: c.HideIP}
 	e.info = link.Info{
 		Name: c.Name, MTU: c.MTU, MAC: c.MAC, Addrs: slices.Clone(c.Addrs), Up: true,
-		SeesIP: !c.HideIP, Ethernet: c.Ethernet, SrcPort: c.SrcPort, MaxSegs: max(c.MaxSegs, 1),
+		SeesIP: !c.HideIP, Ethernet: c.Ethernet, SrcPort: c.SrcPort, MaxSegs: max(c.MaxSegs, 1), InFlight: c.InFlight,
 		IDRule: "written",
 	}
 	if e.info.Name == "" {

@@ -5,6 +5,7 @@ import (
 	"os"
 	"syscall"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -53,8 +54,8 @@ func (l *lookout) takeOut(fd uintptr) { _ = unix.EpollCtl(int(fd), unix.EPOLL_CT
 
 // takeEvent takes an event, after which the socket makes none until it is armed again.
 func (l *lookout) takeEvent(fd uintptr) bool {
-	n, err := unix.EpollWait(int(fd), l.event[:], 0)
-	return n > 0 || err != nil && err != unix.EINTR
+	n, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, fd, uintptr(unsafe.Pointer(&l.event[0])), 1, 0, 0, 0)
+	return n > 0 && errno == 0 || errno != 0 && errno != unix.EINTR
 }
 
 // Await implements link.Poller.

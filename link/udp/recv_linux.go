@@ -153,7 +153,8 @@ func (e *Endpoint) fill(b *link.Batch, s *scratch) {
 			wire.PutIPID(h, uint16(s.place))
 		}
 		s.place++
-		b.Packets = append(b.Packets, link.Packet{Net: h, IB: ib, When: s.when})
+		p := b.Add()
+		p.Net, p.IB, p.When = h, ib, s.when
 	}
 }
 

@@ -8,7 +8,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/softnic/softnic/link"
-	"github.com/softnic/softnic/link/gather"
 	"github.com/softnic/softnic/wire"
 )
 
@@ -22,7 +21,7 @@ const maxSegs = 64
 type sender struct {
 	try     func(fd uintptr) bool // trySend, as a value made once
 	msgs    []mmsghdr
-	pieces  gather.Pieces
+	iovs    []unix.Iovec            // of each message
 	names   []unix.RawSockaddrInet6 // also large enough for IPv4
 	control [][txControl]byte
 	segs    []int // frames of each message
@@ -45,7 +44,7 @@ func (e *Endpoint) Send(frames []*link.Frame) error {
 	// Everything that messages point to must be in place before the first pointer is taken.
 	if cap(t.msgs) < len(frames) {
 		n := max(len(frames), 64)
-		t.msgs, t.names, t.control, t.segs = make([]mmsghdr, 0, n), make([]unix.RawSockaddrInet6, n), make([][txControl]byte, n), make([]int, n)
+		t.msgs, t.iovs, t.names, t.control, t.segs = make([]mmsghdr, 0, n), make([]unix.Iovec, n), make([]unix.RawSockaddrInet6, n), make([][txControl]byte, n), make([]int, n)
 	}
 	t.msgs, t.next = t.msgs[:0], 0
 	for len(frames) > 0 {
@@ -61,7 +60,6 @@ func (e *Endpoint) Send(frames []*link.Frame) error {
 	if err != nil || t.shut {
 		err = net.ErrClosed
 	}
-	t.pieces.Reset() // the payload is not ours to keep alive
 	for _, x := range t.errs {
 		e.countError(x)
 	}
@@ -83,23 +81,18 @@ func (e *Endpoint) addBurst(burst []*link.Frame) {
 		return
 	}
 	i := len(t.msgs)
-	for _, f := range burst {
-		t.pieces.Add(f.Head[:f.Len])
-		for _, d := range f.Data {
-			t.pieces.Add(d)
-		}
-		t.pieces.Add(f.Tail)
-	}
-	iovs := t.pieces.End()
+	ib := link.Burst(burst)
+	t.iovs[i] = unix.Iovec{Base: &ib[0]}
+	t.iovs[i].SetLen(len(ib))
 	t.msgs = t.msgs[:i+1]
 	t.segs[i] = len(burst)
 	h := &t.msgs[i].hdr
-	*h = unix.Msghdr{Iov: &iovs[0], Name: (*byte)(unsafe.Pointer(&t.names[i]))}
-	h.SetIovlen(len(iovs))
+	*h = unix.Msghdr{Iov: &t.iovs[i], Name: (*byte)(unsafe.Pointer(&t.names[i]))}
+	h.SetIovlen(1)
 	h.Namelen = e.putName(&t.names[i], p)
 	n := e.putControl(t.control[i][:], p)
 	if len(burst) > 1 {
-		n += putSegment(t.control[i][n:], burst[0].IBLen())
+		n += putSegment(t.control[i][n:], len(burst[0].IB))
 	}
 	if n > 0 {
 		h.Control = &t.control[i][0]
@@ -176,11 +169,13 @@ func (e *Endpoint) room(fd uintptr) bool {
 	return false
 }
 
-// trySend sends the messages; it returns true.
+// trySend sends the messages; it returns true. The scheduler of Go is not told of the call, which does not wait: told, it would now and then
+// give this goroutine's processor to another in the middle of it, and look after its processors every 20 µs for a while (Go's runtime/proc.go:
+// retake, sysmon).
 func (e *Endpoint) trySend(fd uintptr) bool {
 	t := &e.tx
 	for t.next < len(t.msgs) {
-		n, _, errno := unix.Syscall6(unix.SYS_SENDMMSG, fd, uintptr(unsafe.Pointer(&t.msgs[t.next])),
+		n, _, errno := unix.RawSyscall6(unix.SYS_SENDMMSG, fd, uintptr(unsafe.Pointer(&t.msgs[t.next])),
 			uintptr(len(t.msgs)-t.next), unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, 0, 0)
 		switch errno {
 		case 0:

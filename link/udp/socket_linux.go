@@ -39,16 +39,13 @@ func (e *Endpoint) open(addr netip.AddrPort, buffer int) error {
 		return err
 	}
 	e.bound = conn.LocalAddr().(*net.UDPAddr).AddrPort().Port()
-	f, err := unpolled(conn)
+	d, err := unpolled(conn)
 	if err != nil {
 		return err
 	}
-	e.conn = f
-	if e.raw, err = f.SyscallConn(); err == nil {
-		e.out, err = newLookout(int(f.Fd()))
-	}
-	if err != nil {
-		f.Close()
+	e.conn, e.raw = d, d
+	if e.out, err = newLookout(d.fd); err != nil {
+		d.Close()
 		return err
 	}
 	if z := addr.Addr().Zone(); z != "" {
@@ -66,7 +63,7 @@ func (e *Endpoint) open(addr netip.AddrPort, buffer int) error {
 }
 
 // unpolled takes a socket away from the runtime's poller. Its calls do not block all the same, for they ask for that.
-func unpolled(c *net.UDPConn) (*os.File, error) {
+func unpolled(c *net.UDPConn) (*descriptor, error) {
 	defer c.Close()
 	raw, err := c.SyscallConn()
 	if err != nil {
@@ -83,7 +80,7 @@ func unpolled(c *net.UDPConn) (*os.File, error) {
 		unix.Close(fd)
 		return nil, os.NewSyscallError("fcntl", err)
 	}
-	return os.NewFile(uintptr(fd), "udp"), nil
+	return &descriptor{fd: fd}, nil
 }
 
 // listen returns a socket with the options that the ICRC depends on. Verification uses it too.

@@ -15,7 +15,6 @@ import (
 type socket struct {
 	conn *net.UDPConn
 	in   *link.Queue
-	buf  []byte
 }
 
 func (e *Endpoint) open(addr netip.AddrPort, buffer int) error {
@@ -79,12 +78,11 @@ func (e *Endpoint) Send(frames []*link.Frame) error {
 			e.count.wrongSource.Inc()
 			continue
 		}
-		e.buf = f.AppendIP(e.buf[:0])
 		dst := f.Path.Dst
 		if dst.IsLinkLocalUnicast() {
 			dst = dst.WithZone(e.addr.Addr().Zone())
 		}
-		_, err := e.conn.WriteToUDPAddrPort(e.buf[len(f.Net):], netip.AddrPortFrom(dst, port))
+		_, err := e.conn.WriteToUDPAddrPort(f.IB, netip.AddrPortFrom(dst, port))
 		switch {
 		case err == nil:
 		case closedError(err) == net.ErrClosed:

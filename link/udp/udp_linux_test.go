@@ -169,9 +169,8 @@ func TestPlainSocketAndBack(t *testing.T) {
 			// And sends two back: one as a sender that counts its IDs, one spoilt.
 			back := wire.Path{Src: hdr.Dst, Dst: hdr.Src, SrcPort: hdr.DstPort}
 			pk := linktest.Send(&back, 18, 6, []byte("hello yourself"))
-			net, tail := make([]byte, hdr.NetLen()), make([]byte, wire.MaxTailLen)
-			tail = tail[:pk.Seal(net, 777, tail)]
-			ib = slices.Concat(pk.Head[:pk.Len], pk.Data[0], tail)
+			whole := pk.Append(nil, 777)
+			net, ib := whole[:back.NetLen()], whole[back.NetLen():]
 			for range 2 {
 				if _, err := peer.WriteToUDPAddrPort(ib, from); err != nil {
 					t.Fatal(err)

@@ -111,13 +111,14 @@ func (m *Machine) complete() {
 		s := m.at(0)
 		m.base = (m.base + 1) &^ sentMark
 		m.n--
+		n := s.wr.Len() // of lists that are the queue's
 		m.SQ.Retire(1)
 		if s.status == transport.StatusSuccess && !m.Attr.SigAll && s.wr.Flags&transport.Signaled == 0 {
 			continue
 		}
 		m.wc = transport.WC{ID: s.wr.ID, Status: s.status, Op: transport.WCSend, QPN: m.Attr.QPN}
 		if s.status == transport.StatusSuccess {
-			m.wc.ByteLen = uint32(s.wr.Len())
+			m.wc.ByteLen = uint32(n)
 		}
 		m.Host.SendDone(&m.wc)
 	}

@@ -178,14 +178,12 @@ func (r *responder) write(now transport.Time, psn bth.PSN, v *wire.View) wire.Fa
 	if !transport.GoodLength(v, r.m.Attr.PathMTU) || n > left || end != (n == left) {
 		return r.badLength(now, psn)
 	}
+	reach := n
 	if i.Has(bth.Start) {
-		if size > 0 && !r.reachable(rkey, va, size, transport.RemoteWrite) {
-			return r.noAccess(now, psn)
-		}
-		r.m.Counters.Inc(stats.RxWriteRequests)
+		reach = size // all of it, at once
 	}
-	if n > 0 {
-		mem, ok := r.m.Host.Remote(rkey, va, n, transport.RemoteWrite)
+	if reach > 0 {
+		mem, ok := r.m.Host.Remote(rkey, va, reach, transport.RemoteWrite)
 		if !ok {
 			return r.noAccess(now, psn)
 		}
@@ -197,6 +195,9 @@ func (r *responder) write(now transport.Time, psn bth.PSN, v *wire.View) wire.Fa
 		if err != nil {
 			return r.noAccess(now, psn)
 		}
+	}
+	if i.Has(bth.Start) {
+		r.m.Counters.Inc(stats.RxWriteRequests)
 	}
 	r.va, r.rkey, r.size, r.left = va+n, rkey, size, left-n
 	r.in = transport.InWrite

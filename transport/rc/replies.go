@@ -158,6 +158,9 @@ func (r *responder) lost(now transport.Time, psn bth.PSN) {
 }
 
 func (r *responder) emitAck(e *reply) {
+	if e.syndrome.IsAck() && r.m.Tx.Patient() && !r.m.Attr.Rules.AckEach {
+		r.m.Tx.DropLast() // it has not left yet, and this one says more
+	}
 	t := r.m.Tx.Add()
 	bth.AETH(r.m.head(t, bth.Acknowledge, e.psn, false, false)).Put(e.syndrome, e.msn)
 	t.Cause, t.Ack = wire.Reply, e.syndrome.IsAck()

@@ -27,11 +27,11 @@ type step struct {
 
 // steps are in the order of the table. What stands first is found first where one function has the marks of two.
 var steps = []step{
-	{"ICRC", []string{"hash/crc32.", "wire/icrc.", "wire.CheckICRC"}},
+	{"ICRC, and the copy that is sent", []string{"hash/crc32.", "wire/icrc.", "wire.CheckICRC"}},
 	{"system call: send", []string{"link/udp.(*Endpoint).trySend", "tap.(*"}},
 	{"system call: receive", []string{"link/udp.(*Endpoint).tryRecv"}},
 	{"wait for the link", []string{"link/udp.(*Endpoint).Await", "link/udp.(*lookout)", "(*receiver).await", "runtime.findRunnable", "runtime.mcall", "runtime.park_m", "runtime.schedule"}},
-	{"bursts and datagrams", []string{"link/udp.", "link/gather."}},
+	{"bursts and datagrams", []string{"link/udp."}},
 	{"headers, framing, parsing", []string{"wire.", "link.(*Frame)", "link.(*Port)", "link."}},
 	{"another process's memory", []string{"uverbs.(*process)", "uverbs.region"}},
 	{"copy to memory", []string{"transport.CopyIn", "runtime.memmove"}},
