@@ -75,6 +75,8 @@ var mutants = []mutant{
 	{name: "losses shrink the window", file: retry, old: "r.window = max(minWindow, r.window/2)", new: "r.window = max(minWindow, r.window)", tests: "TestSendWindow"},
 	{name: "the window grows", file: retry, old: "r.window < m {", new: "r.window < 0*m {", tests: "TestSendWindow"},
 	{name: "the window stops growing", file: retry, old: "r.window < m {", new: "r.window < 2*m {", tests: "TestSendWindow"},
+	{name: "the timer runs from when the oldest packet leaves", file: "transport/rc/machine.go", old: "\t\t\tm.req.left(now, t)\n", new: "", tests: "TestTimerFromTheSend", packages: "./transport/rc"},
+	{name: "what leaves behind the oldest does not move the timer", file: retry, old: "&& bth.BTH(t.Head[:]).PSN() == r.una {", new: "{", tests: "TestTimerFromTheSend", packages: "./transport/rc"},
 	{name: "the timer waits for what has not left", file: retry, old: "i < r.n && r.at(i).refs > 0 {", new: "i < r.n && false {", tests: "TestTimerWaitsForTheFlusher", packages: "./transport/rc"},
 	{name: "what a new round replaces is taken back", file: retry, old: "return t.Token != 0\n", new: "return false\n", tests: "TestGoBackN"},
 	{name: "a retried READ may restart", file: retry, old: "w.again = true", new: "w.again = false", tests: "TestCase13"},

@@ -99,6 +99,7 @@ func (m *Machine) Pump(now transport.Time) bool {
 func (m *Machine) Sent(now transport.Time, l *transport.TxList) {
 	for _, t := range l.Packets() {
 		if t.Token != 0 {
+			m.req.left(now, t)
 			m.req.sent(t)
 		} else if t.Lost && !t.Gone {
 			m.Tx.Drop(func(t *transport.Tx) bool { return t.Token == 0 }) // answers to what is behind it

@@ -52,6 +52,38 @@ func (b *bench) SendDone(wc *transport.WC)                 { b.done = append(b.d
 func (b *bench) Raise(transport.Event)                     {}
 func (b *bench) Failed(s transport.State)                  { b.attr.State = s }
 
+// TestTimerFromTheSend: the ACK timer runs from when the oldest packet leaves, however long ago it was emitted; what leaves behind it does not move it.
+func TestTimerFromTheSend(t *testing.T) {
+	const T = 4096 << 8 // ns, timeout code 8
+	b := newBench(8, 2)
+	var out transport.TxList
+	post := func(now transport.Time) {
+		b.queue = append(b.queue, transport.SendWR{Op: transport.OpSend})
+		b.Doorbell(now)
+	}
+	leave := func(now transport.Time) {
+		b.tx.Swap(&out)
+		b.Sent(now, &out)
+		out.Release()
+	}
+	post(1)
+	leave(T / 2)
+	if d := b.Deadline(); d != T/2+T {
+		t.Errorf("sent %d ns after it was emitted: the timer runs out after %d ns, want %d", T/2, d, T/2+T)
+	}
+	post(T)
+	leave(T + 100)
+	if d := b.Deadline(); d != T/2+T {
+		t.Errorf("behind another: the timer runs out after %d ns, want %d", d, T/2+T)
+	}
+	now := b.Deadline()
+	b.Timer(now)
+	leave(now + T/4)
+	if d := b.Deadline(); d != now+T/4+T {
+		t.Errorf("sent again: the timer runs out after %d ns, want %d", d, now+T/4+T)
+	}
+}
+
 // TestTimerWaitsForTheFlusher has a host that is too busy to send what the engine
 // emitted. Its ACK timer must not use up the retries of a peer that never heard the
 // request, and what was not sent must not pile up.

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"net"
@@ -21,6 +22,7 @@ import (
 	"github.com/google/gopacket/pcapgo"
 
 	"github.com/softnic/softnic/interop/peer"
+	"github.com/softnic/softnic/trace/report"
 	"github.com/softnic/softnic/wire"
 )
 
@@ -308,6 +310,12 @@ func TestChecks(t *testing.T) {
 		if _, err := f.play(ctx, d.a, d.b, d.next(f.size)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
 		}
+	}
+	d.opts.File = "x.pcapng"
+	err = d.broken([]report.Verdict{{Rule: "ack-timeout", Violations: []report.Violation{{Packet: 7, Text: "too soon"}}}, {Rule: "msn"}})
+	all := fmt.Sprintf("softnic trace --connect 127.0.0.1/%#x=127.0.0.2/%#x --depth 16 --timeout 16 --retry-cnt 7 x.pcapng", d.a.rc.Num(), d.b.rc.Num())
+	if want := "rules of the transports are broken (2): ack-timeout by packet 7, too soon; all: " + all; err.Error() != want {
+		t.Errorf("%v\nwant %s", err, want)
 	}
 	p := d.next(3)
 	b, err := d.a.register(p.n, &p)

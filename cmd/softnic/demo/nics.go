@@ -28,11 +28,13 @@ const (
 	patience = 20 * time.Second
 )
 
-// The timers of the connection: long enough that a slow machine does not run into
-// them by itself.
+// What the connection agrees on. The timers are long enough that a slow machine does not run into
+// them by itself; the rest are the defaults of device.ConnectOptions.
 const (
 	ackTimeout = 16 // 268 ms
 	rnrTimer   = 14 // 1.28 ms
+	readDepth  = 16
+	retryCnt   = 7
 )
 
 var addrs = [2]string{"127.0.0.1", "127.0.0.2"}

@@ -62,8 +62,7 @@ type Trace struct {
 	Broken  []report.Verdict `json:"broken"`
 }
 
-// judge has the rules of the transports look over the capture. It is told what the two NICs have agreed, that is, the defaults
-// of device.ConnectOptions.
+// judge has the rules of the transports look over the capture. It is told what the two NICs have agreed.
 func (d *demo) judge() error {
 	file, err := os.Open(d.opts.File)
 	if err != nil {
@@ -71,7 +70,7 @@ func (d *demo) judge() error {
 	}
 	defer file.Close()
 	end := func(n *nic) rules.End {
-		return rules.End{Addr: n.gid.Addr(), QPN: n.rc.Num(), Attr: rules.Attr{Depth: 16, Timeout: ackTimeout, RetryCnt: 7}}
+		return rules.End{Addr: n.gid.Addr(), QPN: n.rc.Num(), Attr: rules.Attr{Depth: readDepth, Timeout: ackTimeout, RetryCnt: retryCnt}}
 	}
 	r, err := report.Analyze([]trace.Input{{Name: d.opts.File, R: file}}, report.Options{
 		Rules: rules.Options{Connections: []rules.Connection{{A: end(d.a), B: end(d.b), MTU: pathMTU}}, Slack: time.Millisecond},
@@ -103,7 +102,17 @@ func (d *demo) verdict(t *Trace) error {
 	d.printf(", %d broken.\nFor what was lost, changed or made on purpose nobody is blamed: the comments of the capture tell of it. The same as a picture:\n"+
 		"softnic trace --picture demo.svg %s\n", len(t.Broken), d.opts.File)
 	if len(t.Broken) > 0 {
-		return fmt.Errorf("rules of the transports are broken: see `softnic trace %s`", d.opts.File)
+		return d.broken(t.Broken)
 	}
 	return nil
+}
+
+// broken names the first violation, and the command that shows all: the capture alone does not tell what was agreed.
+func (d *demo) broken(l []report.Verdict) error {
+	what := l[0].Rule
+	if v := l[0].Violations; len(v) > 0 {
+		what = fmt.Sprintf("%s by packet %d, %s", what, v[0].Packet, v[0].Text)
+	}
+	return fmt.Errorf("rules of the transports are broken (%d): %s; all: softnic trace --connect %v/%#x=%v/%#x --depth %d --timeout %d --retry-cnt %d %s", len(l), what,
+		d.a.gid.Addr(), d.a.rc.Num(), d.b.gid.Addr(), d.b.rc.Num(), readDepth, ackTimeout, retryCnt, d.opts.File)
 }
