@@ -30,7 +30,22 @@ type CQInit struct {
 type CompletionRing interface {
 	// Push stores a completion, of which it keeps no pointer; false if there is no room, over which the queue pair enters ERR.
 	Push(wc *WC) bool
+	// Armed tells for which completions the program wants an event, as far as it says so in the memory that it shares; it may use
+	// CQ.Arm as well. What it says before it sees a completion is known after Push.
+	Armed() Armed
+	// Disarm takes that back: an event is made.
+	Disarm()
 }
+
+// Armed is for which completions a queue makes an event. The zero value is none.
+type Armed int8
+
+// What a queue is armed for, each more than the one before.
+const (
+	ArmedNone      Armed = iota
+	ArmedSolicited       // those that are solicited, and errors
+	ArmedAny
+)
 
 // CQ is a completion queue (ibv_cq): where the requests of one or more queue pairs leave what became of them, in the order in which
 // they ended.
@@ -46,7 +61,7 @@ type CQ struct {
 	mu       sync.Mutex
 	ring     []WC
 	head, n  int
-	armed    int8 // 0 no, 1 solicited only, 2 any
+	armed    Armed // by Arm
 	overflow bool
 	dead     bool
 	sent     int // events handed to the channel
@@ -161,9 +176,9 @@ func (q *CQ) Wait(ctx context.Context, wc []WC) (int, error) {
 func (q *CQ) Arm(solicitedOnly bool) (missed bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	want := int8(2)
+	want := ArmedAny
 	if solicitedOnly {
-		want = 1
+		want = ArmedSolicited
 	}
 	q.armed = max(q.armed, want)
 	return q.n > 0
@@ -186,7 +201,8 @@ func (q *CQ) push(wc *WC, solicited bool) bool {
 		}
 		return false
 	}
-	fire := q.armed == 2 || q.armed == 1 && (solicited || wc.Status != StatusSuccess)
+	armed := q.armedFor()
+	fire := armed == ArmedAny || armed == ArmedSolicited && (solicited || wc.Status != StatusSuccess)
 	fire = fire && q.due(wc)
 	if fire {
 		q.fired()
@@ -236,7 +252,7 @@ func (q *CQ) due(wc *WC) bool {
 // late makes the event that was held back.
 func (q *CQ) late() {
 	q.mu.Lock()
-	fire := q.pending > 0 && q.armed != 0 && !q.dead
+	fire := q.pending > 0 && q.armedFor() != ArmedNone && !q.dead
 	if fire {
 		q.fired()
 		q.notify() // under the lock: none comes after Destroy
@@ -244,9 +260,20 @@ func (q *CQ) late() {
 	q.mu.Unlock()
 }
 
+// armedFor returns for what the queue is armed, by whichever way.
+func (q *CQ) armedFor() Armed {
+	if q.shared == nil {
+		return q.armed
+	}
+	return max(q.armed, q.shared.Armed())
+}
+
 // fired notes an event.
 func (q *CQ) fired() {
-	q.armed, q.pending = 0, 0
+	q.armed, q.pending = ArmedNone, 0
+	if q.shared != nil {
+		q.shared.Disarm()
+	}
 	if q.tell != nil || q.handler != nil || q.channel != nil {
 		q.sent++
 	}

@@ -89,6 +89,9 @@ func (p *wcs) Push(wc *device.WC) bool {
 	return true
 }
 
+func (p *wcs) Armed() device.Armed { return device.ArmedNone }
+func (p *wcs) Disarm()             {}
+
 func (p *program) post(wr ...device.SendWR) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -20,7 +20,8 @@ import (
 // without new ones.
 type arena struct {
 	fd     int
-	states []byte // one byte per queue pair, see protocol.go
+	states []byte // one byte per object, see protocol.go
+	arms   []byte // four bytes per object, likewise
 
 	mu     sync.Mutex
 	pieces [][]byte          // the memfd from 0 on
@@ -54,7 +55,7 @@ func newArena() (*arena, error) {
 		unix.Close(fd)
 		return nil, fmt.Errorf("memfd: %w", err)
 	}
-	a.states = a.pieces[0][stateOff:arenaOff]
+	a.states, a.arms = a.pieces[0][stateOff:armOff], a.pieces[0][armOff:arenaOff]
 	return a, nil
 }
 

@@ -7,7 +7,7 @@ import "testing"
 // TestBell: the byte of each handle says what is so of its queue pair, and nothing of another's.
 func TestBell(t *testing.T) {
 	mem := make([]byte, arenaOff)
-	states := mem[stateOff:]
+	states := mem[stateOff:armOff]
 	var b [8]bell
 	want := make([]byte, len(b))
 	for i := range b {

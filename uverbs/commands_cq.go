@@ -67,17 +67,22 @@ func createCQ(c *conn, r *request, a *answer) error {
 	if err != nil {
 		return err
 	}
-	ring := &cqRing{ring: newRing(q.ring.buf, int(entries), cqeLen)}
+	h := c.objects.add(q)
+	ring := &cqRing{ring: newRing(q.ring.buf, int(entries), cqeLen), arm: armOf(c.arena.arms, h)}
+	ring.Disarm() // what another queue of the same name has left
 	q.CQ, err = c.ctx.CreateCQ(device.CQInit{Entries: ring.capacity(), Ring: ring, Notify: q.notify})
 	if err != nil {
+		c.objects.remove(h)
 		c.arena.put(q.ring)
 		return err
 	}
+	q.state = stateOf(c.arena.states, h)
+	q.state.set(stateCQ)
 	if q.channel != nil {
 		q.channel.uses++
 	}
 	c.objects.events.Store(q.CQ, &q.counted)
-	a.made(c.objects.add(q), destroyCQ)
+	a.made(h, destroyCQ)
 	a.core = le.AppendUint32(a.core, uint32(ring.capacity()))
 	if r.extended {
 		a.core = le.AppendUint32(a.core, 0)  // comp_mask
@@ -108,7 +113,7 @@ func resizeCQ(c *conn, r *request, a *answer) error {
 		if !ok {
 			return nil, device.EINVAL // rxe_cq.c:rxe_cq_chk_attr
 		}
-		ring.produced = n
+		ring.produced, ring.arm = n, o.arm
 		return ring, nil
 	})
 	if err != nil {
@@ -145,6 +150,7 @@ func destroyCQ(c *conn, h uint32, a *answer) error {
 		return err
 	}
 	async, comp := c.reported(&q.counted, q.CQ, q.channel)
+	q.state.set(stateShut)
 	c.objects.remove(h)
 	c.arena.put(q.ring)
 	if q.channel != nil {
@@ -154,6 +160,7 @@ func destroyCQ(c *conn, h uint32, a *answer) error {
 	return nil
 }
 
+// reqNotifyCQ arms a queue that has no word in the memfd; others the library arms there.
 func reqNotifyCQ(c *conn, r *request, _ *answer) error {
 	q, err := get[*completionQueue](&c.objects, r.u32(0))
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -77,6 +78,11 @@ func (c *cq_) inside() *completionQueue {
 
 // An event per arming, for a completion that comes after it.
 func TestCompletionEvents(t *testing.T) {
+	t.Run("armed in memory", func(t *testing.T) { completionEvents(t, (*cq_).arm) })
+	t.Run("armed by command", func(t *testing.T) { completionEvents(t, (*cq_).armCommand) })
+}
+
+func completionEvents(t *testing.T, arm func(c *cq_, solicited bool)) {
 	d := newDaemon(t)
 	a, b := d.open(how{}), newSide(d.open(how{}), device.RC, 1<<12)
 	pd, ch := a.pd(), a.channel()
@@ -94,7 +100,7 @@ func TestCompletionEvents(t *testing.T) {
 	if !quiet(ch.fd) {
 		t.Fatal("an event without arming")
 	}
-	rcq.arm(false)
+	arm(rcq, false)
 	if !quiet(ch.fd) {
 		t.Fatal("an event for what was there already")
 	}
@@ -106,7 +112,7 @@ func TestCompletionEvents(t *testing.T) {
 	if !quiet(ch.fd) {
 		t.Fatal("two events for one arming")
 	}
-	rcq.arm(true)
+	arm(rcq, true)
 	send(0)
 	if !quiet(ch.fd) {
 		t.Fatal("an event for what was not solicited")
@@ -115,7 +121,8 @@ func TestCompletionEvents(t *testing.T) {
 	if e := a.event(&ch); e != rcq.user {
 		t.Fatalf("event 0x%x", e)
 	}
-	scq.arm(false)
+	arm(scq, false)
+	arm(scq, true) // takes nothing back
 	q.post(request_{id: 2, op: device.OpWrite, inline: []byte{1}, remote: addressOf(b.buf), rkey: b.m.rkey})
 	if e := a.event(&ch); e != scq.user {
 		t.Fatalf("event 0x%x", e)
@@ -126,6 +133,51 @@ func TestCompletionEvents(t *testing.T) {
 	}
 	if comp, async := rcq.destroy(); comp != 2 || async != 0 {
 		t.Fatal(comp, async)
+	}
+}
+
+// What is armed belongs to one queue: not to another that gets its handle, and not to the ring, which may be replaced. What a program
+// writes there instead is taken for the most that it can be.
+func TestArmWord(t *testing.T) {
+	d := newDaemon(t)
+	a, b := d.open(how{}), newSide(d.open(how{}), device.RC, 1<<12)
+	pd, ch := a.pd(), a.channel()
+	old := a.cq(8, &ch)
+	old.arm(false)
+	old.destroy()
+	if s := a.page[stateOff+old.handle]; s != stateShut {
+		t.Fatalf("state %d after the end", s)
+	}
+	c := a.cq(8, &ch)
+	if c.handle != old.handle || atomic.LoadUint32(c.armWord()) != armNone {
+		t.Fatalf("handle %d after %d, armed: %d", c.handle, old.handle, atomic.LoadUint32(c.armWord()))
+	}
+	q := a.qp(pd, qpInit{typ: device.RC, scq: c, rcq: c, send: 16, recv: 16, sigAll: true, inline: 16})
+	connect(q, b.q)
+	write := func() {
+		t.Helper()
+		q.post(request_{id: 2, op: device.OpWrite, inline: []byte{1}, remote: addressOf(b.buf), rkey: b.m.rkey})
+		c.wait()
+	}
+	write()
+	if !quiet(ch.fd) {
+		t.Fatal("an event that another queue was armed for")
+	}
+	c.arm(false)
+	c.resize(32)
+	write()
+	if e := a.event(&ch); e != c.user {
+		t.Fatalf("armed before the ring was replaced: event 0x%x, want 0x%x", e, c.user)
+	}
+	for _, garbage := range []uint32{armAny, 3, 1 << 31, ^uint32(0)} {
+		atomic.StoreUint32(c.armWord(), garbage)
+		write()
+		if e := a.event(&ch); e != c.user {
+			t.Fatalf("armed with 0x%x: event 0x%x, want 0x%x", garbage, e, c.user)
+		}
+		if w := atomic.LoadUint32(c.armWord()); w != armNone {
+			t.Fatalf("armed still, %d, after the event", w)
+		}
 	}
 }
 

@@ -95,7 +95,8 @@ type completionQueue struct {
 	counted
 	*device.CQ
 	ring    span
-	channel *channel // nil: none
+	state   stateByte // stateCQ while it is there
+	channel *channel  // nil: none
 }
 
 type queuePair struct {

@@ -565,7 +565,27 @@ func (c *cq_) destroy() (comp, async int) {
 	return int(int32(s.get("comp_events_reported"))), int(int32(s.get("async_events_reported")))
 }
 
+// arm is what the library does.
 func (c *cq_) arm(solicited bool) {
+	c.p.tb.Helper()
+	if s := c.p.page[stateOff+c.handle]; s != stateCQ {
+		c.p.tb.Fatalf("state %d of a completion queue", s)
+	}
+	want := uint32(armAny)
+	if solicited {
+		want = armSolicited
+	}
+	for w := c.armWord(); ; {
+		if old := atomic.LoadUint32(w); old >= want || atomic.CompareAndSwapUint32(w, old, want) {
+			return
+		}
+	}
+}
+
+func (c *cq_) armWord() *uint32 { return (*uint32)(unsafe.Pointer(&c.p.page[armOff+4*c.handle])) }
+
+// armCommand is REQ_NOTIFY_CQ the long way.
+func (c *cq_) armCommand(solicited bool) {
 	c.p.tb.Helper()
 	s := newStruct("ib_uverbs_req_notify_cq").put("cq_handle", uint64(c.handle))
 	if solicited {

@@ -51,7 +51,7 @@ const (
 	argFork = 1
 
 	// Version of the records.
-	Version = 2
+	Version = 3
 
 	headLen   = 16
 	answerLen = 32
@@ -74,15 +74,24 @@ const helloLen = 16
 //	                   process ends or starts another program (unless that keeps the memfd open, see tracesAll), and is
 //	                   not inherited by a fork, so that the daemon knows whether the process id still stands for the
 //	                   memory that was registered.
-//	[stateOff, arenaOff)  a byte per queue pair, by handle: stateShut, stateOpen or stateQuiet. The
-//	                   daemon writes, the library reads; handles beyond have none.
+//	[stateOff, armOff)  a byte per object, by handle: of a queue pair stateShut, stateOpen or stateQuiet, of a completion
+//	                   queue stateCQ. The daemon writes, the library reads; handles beyond have none.
+//	[armOff, arenaOff)  a u32 per object, by handle: for what a completion queue is armed. The library raises it from
+//	                   armNone to armSolicited or armAny, which is REQ_NOTIFY_CQ; the daemon takes it back when
+//	                   it makes the event.
 //	[arenaOff, ...)    the rings that commands return offsets of.
 const (
 	stateOff   = 4096
-	arenaOff   = 65536
-	maxStates  = arenaOff - stateOff
-	stateShut  = 0 // below RTS: write(POST_SEND) is EINVAL
-	stateOpen  = 1 // a doorbell record is sent
-	stateQuiet = 2 // none is needed: the daemon looks at the ring
+	armOff     = 65536
+	maxStates  = armOff - stateOff
+	arenaOff   = 311296 // armOff + 4 * maxStates
+	stateShut  = 0      // below RTS: write(POST_SEND) is EINVAL
+	stateOpen  = 1      // a doorbell record is sent
+	stateQuiet = 2      // none is needed: the daemon looks at the ring
+	stateCQ    = 3      // it is armed by its word
 	lockExtent = 64
+
+	armNone      = 0
+	armSolicited = 1
+	armAny       = 2
 )

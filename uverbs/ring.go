@@ -324,6 +324,7 @@ func decodeRecv(b []byte, wr *device.RecvWR, maxSGE int) bool {
 type cqRing struct {
 	ring
 	produced uint32
+	arm      *uint32 // the program's word, see protocol.go; nil: there is none for the handle
 }
 
 var _ device.CompletionRing = (*cqRing)(nil)
@@ -338,6 +339,22 @@ func (r *cqRing) Push(wc *device.WC) bool {
 	r.produced = next
 	r.store(ringProducer, next)
 	return true
+}
+
+// Armed implements device.CompletionRing. Push and this are a store and a load that others see in that order, as the library's arming and the
+// program's look at the queue are: one of the two sees the other.
+func (r *cqRing) Armed() device.Armed {
+	if r.arm == nil {
+		return device.ArmedNone
+	}
+	return device.Armed(min(atomic.LoadUint32(r.arm), uint32(device.ArmedAny)))
+}
+
+// Disarm implements device.CompletionRing.
+func (r *cqRing) Disarm() {
+	if r.arm != nil {
+		atomic.StoreUint32(r.arm, armNone)
+	}
 }
 
 // encodeWC writes a completion as programs read it (struct ib_uverbs_wc, which is

@@ -312,4 +312,7 @@ func (k *walker) scribble() {
 	if k.one(4) {
 		copy(k.p.page[k.r.IntN(len(k.p.page)-8):], k.bytes(8))
 	}
+	if k.one(2) { // what its queues are armed for
+		copy(k.p.page[armOff+4*k.r.IntN(64):], k.bytes(4))
+	}
 }

@@ -50,7 +50,7 @@ var receiverMutants = []mutant{
 	{name: "the socket is in no set while nobody waits", file: "link/udp/await_linux.go", old: "\t_ = l.raw.Control(l.disarm)\n", new: "", tests: "TestAwait", packages: "./link/udp"},
 	{name: "one Wake wakes once", file: "link/udp/await_linux.go", old: "\t\t_ = l.file.SetReadDeadline(time.Time{})\n", new: "", tests: "TestAwait", packages: "./link/udp"},
 	{name: "uverbs: a queue pair below RTS is not quiet", file: "uverbs/bell.go", old: "case b.open && b.quiet:", new: "case b.quiet:", tests: "TestBell", packages: "./uverbs"},
-	{name: "uverbs: the state bytes of others stay", file: "uverbs/bell.go", old: "old&^(0xFF<<b.shift)|state<<b.shift", new: "state<<b.shift", tests: "TestBell", packages: "./uverbs"},
+	{name: "uverbs: the state bytes of others stay", file: "uverbs/bell.go", old: "old&^(0xFF<<s.shift)|state<<s.shift", new: "state<<s.shift", tests: "TestBell", packages: "./uverbs"},
 	{name: "acknowledgements of several leave together", file: receiverFile, old: "\t\tr.settle() // programs that look have more time\n", new: "", tests: "TestTogether|TestAckCompany", packages: "./device"},
 	{name: "an acknowledgement leaves at the end, also before a request", file: "device/run.go", old: "q.tx.Acks()", new: "q.tx.Patient()", tests: "TestFarewellWithRequest", packages: "./device"},
 	{name: "what is held on a failed link is sent", file: receiverFile, old: "\t\tq.poke()\n", new: "", tests: "TestHoldOnFailedLink", packages: "./device"},

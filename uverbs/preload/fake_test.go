@@ -26,7 +26,8 @@ const (
 	headLen  = 16
 	noFD     = 0xFFFFFFFF
 	stateOff = 4096
-	arenaOff = 65536
+	armOff   = 65536
+	arenaOff = 311296
 )
 
 // fake is a daemon that knows the commands of testdata/program.c.
@@ -199,7 +200,7 @@ func (f *fake) serve(sock *net.UnixConn) error {
 }
 
 func (c *fakeConn) hello(seq, version uint32, body []byte, mem int) error {
-	if version != 2 || len(body) != 16 || mem < 0 || c.memfd >= 0 {
+	if version != 3 || len(body) != 16 || mem < 0 || c.memfd >= 0 {
 		return fmt.Errorf("hello of version %d, %d bytes, memory fd %d", version, len(body), mem)
 	}
 	c.mem = mem
@@ -326,6 +327,11 @@ func (c *fakeConn) command(seq uint32, body []byte, fd int) error {
 		return words(uint32(c.f.conns.Load()))
 	case 112:
 		return words(c.unstored)
+	case 113:
+		return words(le.Uint32(c.page[armOff+4*a0:]))
+	case 114:
+		le.PutUint32(c.page[armOff+4*a0:], a1)
+		return words()
 	}
 	return c.answer(seq, unix.ENOSYS, 0, nil, -1, noFD, 0, "")
 }

@@ -80,7 +80,7 @@ func TestPrograms(t *testing.T) {
 	nodlsym := library(t, "-Dsoftnic_dlsym=softnic_no_dlsym")
 
 	scenarios := []string{"basic", "names", "events", "create_cq", "copies", "ranges", "forks", "threads",
-		"signals", "doorbells", "death", "stale", "pointers", "lowlimit"}
+		"signals", "doorbells", "arming", "death", "stale", "pointers", "lowlimit"}
 	for _, v := range []struct{ name, program, lib string }{
 		{"plain", plain, lib}, {"large", large, lib}, {"nodlsym", plain, nodlsym},
 	} {

@@ -44,6 +44,15 @@ static const struct {
 #define POST_SEND_LEN  32
 #define POST_SEND_QP   16 /* offset of the queue pair's handle */
 
+/* struct ib_uverbs_req_notify_cq behind its header. */
+struct req_notify_cq {
+    uint32_t word;
+    uint16_t in_words, out_words;
+    uint32_t cq, solicited_only;
+};
+
+#define REQ_NOTIFY_CQ 23
+
 struct shared { /* by all processes that have the context; at the start of the memfd */
     lock_word        lock;
     _Atomic uint32_t seq;
@@ -380,12 +389,44 @@ static int doorbell(struct context *c, const unsigned char *p)
     return 0;
 }
 
+/* arm is doorbell for a request to be told of the next completion: the daemon looks at the word whenever it has added one. */
+static int arm(struct context *c, const unsigned char *p)
+{
+    struct req_notify_cq r;
+    memcpy(&r, p, sizeof r);
+    if (r.word != REQ_NOTIFY_CQ || r.in_words * 4 != sizeof r || r.out_words || r.cq >= maxStates ||
+        __atomic_load_n(&c->page[stateOff + r.cq], __ATOMIC_ACQUIRE) != stateCQ)
+        return 0;
+    uint32_t *word = (uint32_t *)(c->page + armOff) + r.cq;
+    uint32_t want = r.solicited_only ? armSolicited : armAny;
+    uint32_t old = __atomic_load_n(word, __ATOMIC_SEQ_CST);
+    while (old < want && !__atomic_compare_exchange_n(word, &old, want, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
+        ;
+    /* Either the daemon sees this when it has added a completion, or the program sees the completion when it looks next. */
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    return 1;
+}
+
+/* in_memory: commands that need no answer, as doorbell. */
+static int in_memory(struct context *c, const void *buf, size_t n)
+{
+    if ((uintptr_t)buf < 4096)
+        return 0;
+    switch (n) {
+    case POST_SEND_LEN:
+        return doorbell(c, buf);
+    case sizeof(struct req_notify_cq):
+        return arm(c, buf);
+    }
+    return 0;
+}
+
 /* command is write on a command fd. */
 ssize_t command(struct context *c, const void *buf, size_t n)
 {
     int saved = errno;
     int refused = 0;
-    int e = n == POST_SEND_LEN && (uintptr_t)buf >= 4096 ? doorbell(c, buf) : 0;
+    int e = in_memory(c, buf, n);
     if (e == 0 && n > maxRecord)
         e = -EINVAL;
     if (e == 0) {

@@ -12,7 +12,7 @@
 
 #define argFork 1
 
-#define Version 2
+#define Version 3
 
 #define headLen   16
 #define answerLen 32
@@ -23,11 +23,17 @@
 #define helloLen 16
 
 #define stateOff   4096
-#define arenaOff   65536
-#define maxStates  (arenaOff - stateOff)
+#define armOff     65536
+#define maxStates  (armOff - stateOff)
+#define arenaOff   311296
 #define stateShut  0
 #define stateOpen  1
 #define stateQuiet 2
+#define stateCQ    3
 #define lockExtent 64
+
+#define armNone      0
+#define armSolicited 1
+#define armAny       2
 
 #endif

@@ -27,6 +27,7 @@ enum {
     ECHO = 1,      /* a[0] in every word of the response */
     CHANNEL = 17,  /* response {fd, id} */
     CREATE_CQ = 18, /* response: inode of the fd that came along, 0 if none came */
+    REQ_NOTIFY = 23,
     POST_SEND = 28,
     FAIL = 100,    /* errno a[0], no response */
     STATE = 101,   /* state byte of handle a[0] becomes a[1] */
@@ -40,6 +41,8 @@ enum {
     SLOW = 109,    /* as ECHO, a[1] milliseconds later */
     CONNECTIONS = 110, /* response: how many there are */
     LOST_FD = 111, /* as CHANNEL, but the id in the response only: no number is stored */
+    ARMED = 113,   /* response: the arm word of handle a[0] */
+    SET_ARMED = 114, /* it becomes a[1] */
     UNSTORED = 112, /* response: how many answers were reported as not stored */
 };
 
@@ -102,6 +105,16 @@ static int doorbell(int fd, uint32_t qp)
 {
     struct request r = {POST_SEND, 8, 0, 0, {qp}};
     return (int)write(fd, &r, 32);
+}
+
+static int notify(int fd, uint32_t cq, uint32_t solicited_only)
+{
+    struct {
+        uint32_t word;
+        uint16_t in_words, out_words;
+        uint32_t cq, solicited_only;
+    } r = {REQ_NOTIFY, 4, 0, cq, solicited_only};
+    return (int)write(fd, &r, sizeof r);
 }
 
 static int channel(int fd, uint32_t *id)
@@ -574,6 +587,43 @@ static void doorbells(void)
     FAILS(doorbell(fd, 65535 - 4096), EINVAL);
 }
 
+static uint32_t armed(int fd, uint32_t cq)
+{
+    uint32_t r = 99;
+    CHECK(ask(fd, ARMED, cq, 0, &r, sizeof r) > 0);
+    return r;
+}
+
+static void arming(void)
+{
+    int fd = dev();
+    /* No completion queue, and handles without a word: ordinary commands, which the fake daemon refuses. */
+    for (uint32_t state = 0; state < 3; state++) {
+        CHECK(ask(fd, STATE, 5, state, NULL, 0) > 0);
+        FAILS(notify(fd, 5, 0), ENOSYS);
+    }
+    FAILS(notify(fd, 65536 - 4096, 0), ENOSYS);
+    CHECK(armed(fd, 5) == 0);
+    CHECK(ask(fd, STATE, 5, 3, NULL, 0) > 0);
+    errno = 77;
+    CHECK(notify(fd, 5, 1) == 16 && errno == 77 && armed(fd, 5) == 1);
+    CHECK(notify(fd, 5, 0) == 16 && armed(fd, 5) == 2);
+    CHECK(notify(fd, 5, 1) == 16 && armed(fd, 5) == 2); /* takes nothing back */
+    CHECK(ask(fd, SET_ARMED, 5, 0, NULL, 0) > 0);       /* an event */
+    CHECK(notify(fd, 5, 7) == 16 && armed(fd, 5) == 1);
+    CHECK(armed(fd, 4) == 0 && armed(fd, 6) == 0);
+    /* The last handle that has one. */
+    CHECK(ask(fd, STATE, 65535 - 4096, 3, NULL, 0) > 0);
+    CHECK(notify(fd, 65535 - 4096, 0) == 16 && armed(fd, 65535 - 4096) == 2);
+    /* A header that says something else. */
+    uint32_t w[4] = {REQ_NOTIFY, 3, 5, 0}, out[4] = {REQ_NOTIFY, 4 | 1 << 16, 5, 0}, other[4] = {REQ_NOTIFY + 1, 4, 5, 0};
+    FAILS(write(fd, w, sizeof w), ENOSYS);
+    FAILS(write(fd, out, sizeof out), ENOSYS);
+    FAILS(write(fd, other, sizeof other), ENOSYS);
+    CHECK(armed(fd, 5) == 1);
+    FAILS(notify(-1, 5, 0), EBADF);
+}
+
 static void death(void)
 {
     uint32_t r[2];
@@ -664,7 +714,7 @@ int main(int n, char **arg)
     } all[] = {
         {"basic", basic}, {"names", names}, {"netlink", netlink}, {"inert", inert}, {"nodaemon", nodaemon},
         {"events", events}, {"create_cq", create_cq}, {"copies", copies}, {"ranges", ranges}, {"forks", forks},
-        {"threads", threads}, {"signals", signals}, {"doorbells", doorbells}, {"death", death}, {"stale", stale},
+        {"threads", threads}, {"signals", signals}, {"doorbells", doorbells}, {"arming", arming}, {"death", death}, {"stale", stale},
         {"pointers", pointers}, {"hints", hints}, {"lowlimit", lowlimit},
     };
     for (size_t i = 0; n == 2 && i < sizeof all / sizeof *all; i++)
