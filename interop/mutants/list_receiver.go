@@ -2,6 +2,8 @@ package main
 
 // receiverMutants are the rules of who receives, and of what may wait for whom.
 var receiverMutants = []mutant{
+	{name: "udp: one message is received as it is long", file: "link/udp/recv_linux.go", old: "r.s.msgs[0].n, n = uint32(n), 1", new: "n = 1", tests: "TestAfterNothing", packages: "./link/udp"},
+	{name: "udp: one message is one, however long", file: "link/udp/recv_linux.go", old: "r.s.msgs[0].n, n = uint32(n), 1", new: "r.s.msgs[0].n = uint32(n)", tests: "TestAfterNothing", packages: "./link/udp"},
 	{name: "what is held leaves at the next look", file: receiverFile, old: "\t\tr.settle()\n\t}\n\tif r.failed", new: "\t}\n\tif r.failed", tests: "TestAckHeld|TestAckNotForgotten", packages: "./device"},
 	{name: "a queue pair says goodbye", file: "device/run.go", old: "if !q.dead && !q.sending && q.tx.Acks() {", new: "if false && q.tx.Acks() {", tests: "TestAckNotForgotten", packages: "./device"},
 	{name: "a device that is closed sends what it holds", file: "device/device.go", old: "\td.rx.close()\n", new: "", tests: "TestAckNotForgotten", packages: "./device"},

@@ -175,8 +175,13 @@ func (e *Endpoint) room(fd uintptr) bool {
 func (e *Endpoint) trySend(fd uintptr) bool {
 	t := &e.tx
 	for t.next < len(t.msgs) {
-		n, _, errno := unix.RawSyscall6(unix.SYS_SENDMMSG, fd, uintptr(unsafe.Pointer(&t.msgs[t.next])),
-			uintptr(len(t.msgs)-t.next), unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, 0, 0)
+		first, left, n := unsafe.Pointer(&t.msgs[t.next]), len(t.msgs)-t.next, uintptr(1)
+		var errno unix.Errno
+		if left == 1 { // sendmmsg takes 0.1 to 0.2 µs more
+			_, _, errno = unix.RawSyscall(unix.SYS_SENDMSG, fd, uintptr(first), unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
+		} else {
+			n, _, errno = unix.RawSyscall6(unix.SYS_SENDMMSG, fd, uintptr(first), uintptr(left), unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, 0, 0)
+		}
 		switch errno {
 		case 0:
 			t.next += int(n)
@@ -186,7 +191,7 @@ func (e *Endpoint) trySend(fd uintptr) bool {
 				return true
 			}
 		default:
-			// sendmmsg fails only on the first message of the call; the others get their turn.
+			// The first message of the call is what failed; the others get their turn.
 			t.errs = append(t.errs, sendError{errno, t.segs[t.next]})
 			t.next++
 		}

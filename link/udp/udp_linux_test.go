@@ -274,6 +274,47 @@ func TestTruncated(t *testing.T) {
 	}
 }
 
+// Who has found nothing takes what comes then one by one and then together: in order, an empty datagram and one that is cut off among them. What is sent
+// alone fails as it does among others.
+func TestAfterNothing(t *testing.T) {
+	e := open(t, addrA)
+	peer := plain(t, addrC+":0")
+	b, at := link.NewBatch(8), 0
+	for _, first := range []int{0, 9000, 16} {
+		if err := e.Recv(b, false); err != nil || len(b.Packets) != 0 {
+			t.Fatal(len(b.Packets), err)
+		}
+		lengths := []int{first, 20, 0, 9000, 24}
+		for _, n := range lengths {
+			if _, err := peer.WriteToUDPAddrPort(make([]byte, n), e.addr); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, want := range lengths {
+			if want > rxLongest {
+				continue
+			}
+			if at >= len(b.Packets) {
+				if err := e.Recv(b, true); err != nil {
+					t.Fatal(err)
+				}
+				at = 0
+			}
+			if n := len(b.Packets[at].IB); n != want {
+				t.Fatalf("%d bytes, want %d of %v", n, want, lengths)
+			}
+			at++
+		}
+	}
+	if n := counter(e, "link_rx_truncated"); n != 4 {
+		t.Errorf("%d were cut off, want 4", n)
+	}
+	p := linktest.Port(t, e, link.PortOptions{})
+	if err := p.Send([]*wire.Packet{linktest.Send(linktest.Path(addrA, "203.0.113.9"), 17, 1, nil)}); err != nil || e.count.unreachable.Load() != 1 {
+		t.Error(err, e.Counters())
+	}
+}
+
 func TestClose(t *testing.T) {
 	e := open(t, addrA)
 	errs := make(chan error)
