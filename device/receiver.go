@@ -279,10 +279,12 @@ func (r *receiver) serve() error {
 	for empty := time.Now(); ; {
 		r.drive.Lock()
 		r.away.Store(false)
-		for sp := r.rests.spell(empty, 1); ; {
+		begun, others := r.census(), false
+		for sp := r.rests.spell(empty, 1); !others; {
 			if r.round() {
 				r.rests.learn(time.Since(empty))
-				for r.round() {
+				// Of two who look one is too many, and he keeps the processor from whom they look for.
+				for others = begun.often(); !others && r.round(); others = begun.often() {
 				}
 				empty = time.Now()
 				sp = r.rests.spell(empty, 1)
@@ -294,6 +296,9 @@ func (r *receiver) serve() error {
 		if r.failed.Load() {
 			r.watch(context.Background())
 			return net.ErrClosed
+		}
+		if others {
+			return nil
 		}
 		c := r.census()
 		if r.wanted.Load() > 0 {

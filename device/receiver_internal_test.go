@@ -29,6 +29,7 @@ type polledEnd struct {
 	asleep  atomic.Int32 // in Await now
 	awaits  atomic.Int32
 	broken  atomic.Bool // Recv fails
+	endless atomic.Bool // there is always something to be received: noise
 
 	mu   sync.Mutex
 	sent [][]sentFrame // by calls of Send
@@ -65,6 +66,9 @@ func (e *polledEnd) Recv(b *link.Batch, wait bool) error {
 	}
 	if e.broken.Load() {
 		return errors.New("broken")
+	}
+	if e.endless.Load() {
+		e.in.Put(0, func(dst []byte) []byte { return append(dst, 0x45) })
 	}
 	return e.in.Recv(b, false)
 }
@@ -662,6 +666,23 @@ func TestLooking(t *testing.T) {
 	if r.looking() || !r.drive.TryLock() {
 		t.Error("the question has left the drive taken")
 	}
+}
+
+// TestMakesWay: the receiver's goroutine leaves it to a program that looks often, also while packets come without end.
+func TestMakesWay(t *testing.T) {
+	_, b := twoPolled(t)
+	b.end.endless.Store(true)
+	b.end.Wake()
+	b.until(t, "the goroutine makes way", func() bool { return b.dev.rx.away.Load() })
+	for range 3 { // nobody looks: it comes back, and goes on
+		for end := time.Now().Add(20 * time.Second); b.dev.rx.away.Load(); runtime.Gosched() {
+			if time.Now().After(end) {
+				t.Fatal("never: the goroutine is back")
+			}
+		}
+		b.until(t, "the goroutine makes way again", func() bool { return b.dev.rx.away.Load() })
+	}
+	b.end.endless.Store(false)
 }
 
 // TestLeisure: programs that look without a break are looked after less and less often; from the beginning when one had the seat, and not any more when
