@@ -252,7 +252,7 @@ func (q *CQ) due(wc *WC) bool {
 // late makes the event that was held back.
 func (q *CQ) late() {
 	q.mu.Lock()
-	fire := q.pending > 0 && q.armedFor() != ArmedNone && !q.dead
+	fire := !q.dead && q.pending > 0 && q.armedFor() != ArmedNone
 	if fire {
 		q.fired()
 		q.notify() // under the lock: none comes after Destroy

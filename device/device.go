@@ -294,10 +294,10 @@ func (d *Device) forge(qpn uint32, psn bth.PSN, out bool) (f link.Forged, ok boo
 	return link.Forged{To: q.attr.DestQPN, MSN: m.MSN()}, true
 }
 
-// send hands packets to the link and counts them; no lock is held.
-func (d *Device) send(pkts []*wire.Packet, c *stats.Counters) {
+// send hands packets to the link and counts them; no lock is held. copied, if it is not nil, is set when they are not needed any more.
+func (d *Device) send(pkts []*wire.Packet, c *stats.Counters, copied *atomic.Bool) {
 	d.countSent(pkts, c)
-	if err := d.port.Send(pkts); err != nil {
+	if err := d.port.SendNoting(pkts, copied); err != nil {
 		c.Inc(stats.SendErr)
 	}
 }

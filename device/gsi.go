@@ -89,7 +89,7 @@ func (d *Device) managed(p *link.Packet) bool {
 	bth.DETH(r.Head[bth.Len:]).Put(ud.GSIQKey, gsiQPN)
 	r.Data, r.Size = [][]byte{r.mad[:]}, mad.Len
 	d.counters.Inc(stats.MadAnswered)
-	d.send([]*wire.Packet{&r.Packet}, d.counters)
+	d.send([]*wire.Packet{&r.Packet}, d.counters, nil)
 	return true
 }
 

@@ -128,10 +128,13 @@ type QP struct {
 	warned                 bool      // of a mistake of the peer, once
 	sendBudget, recvBudget int       // see spend
 	sending                bool      // one flusher: it sends what others emit meanwhile
+	told                   bool      // the engine knows already that it has sent them, see sentEarly
 	held                   bool      // the receiver has been told that there is something to send, see receiver.hold
 	quiet                  bool      // the receiver looks at sendRing
 	rungAt                 time.Time // the last doorbell for it
 	fetches                uint32    // from it, so far
+
+	copied atomic.Bool // the link does not need what is being sent any more
 
 	// The flusher alone uses these, while sending is set.
 	out     transport.TxList

@@ -37,6 +37,7 @@ func (d *Device) receive(b *link.Batch, rx *receiver) {
 		qpn, dst := q.num, p.View.Dst()
 		q.mu.Lock()
 		now := d.now()
+		q.sentEarly(now)
 		var good tally
 		for i < len(b.Packets) {
 			p = &b.Packets[i]

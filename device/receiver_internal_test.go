@@ -28,8 +28,9 @@ type polledEnd struct {
 	once    sync.Once
 	asleep  atomic.Int32 // in Await now
 	awaits  atomic.Int32
-	broken  atomic.Bool // Recv fails
-	endless atomic.Bool // there is always something to be received: noise
+	broken  atomic.Bool                   // Recv fails
+	stalls  atomic.Pointer[chan struct{}] // Send returns when that is closed, long after the peer has what was sent
+	endless atomic.Bool                   // there is always something to be received: noise
 
 	mu   sync.Mutex
 	sent [][]sentFrame // by calls of Send
@@ -81,7 +82,11 @@ func (e *polledEnd) Send(frames []*link.Frame) error {
 	e.mu.Lock()
 	e.sent = append(e.sent, l)
 	e.mu.Unlock()
-	return e.Endpoint.Send(frames)
+	err := e.Endpoint.Send(frames)
+	if c := e.stalls.Load(); c != nil {
+		<-*c
+	}
+	return err
 }
 
 func (e *polledEnd) calls() [][]sentFrame {
@@ -397,6 +402,56 @@ func TestAnswersAreNotHeld(t *testing.T) {
 			})
 			a.take(t)
 		})
+	}
+}
+
+// TestSentBeforeTheCallEnds: a request completes when its answer comes, also where that is before the call that sent it has returned; so it does
+// before what the peer sends next. What the peer sends then is taken as ever, and what is posted meanwhile leaves when the call has returned.
+func TestSentBeforeTheCallEnds(t *testing.T) {
+	a, b := twoPolled(t)
+	stall := make(chan struct{})
+	free := sync.OnceFunc(func() { a.end.stalls.Store(nil); close(stall) })
+	defer free()
+	for _, h := range []*polledHost{a, b} {
+		if err := h.qp.PostRecv(&RecvWR{ID: 7, SGE: []SGE{h.mr.SGE(0, 64)}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a.end.stalls.Store(&stall)
+	posted := make(chan error, 1)
+	go func() {
+		posted <- a.qp.PostSend(&SendWR{ID: 1, Op: OpSend, Flags: Inline, InlineData: []byte("there")})
+	}()
+	var wc [2]WC
+	n := 0
+	b.until(t, "the message has come, and its ACK has left", func() bool {
+		n += b.cq.Poll(wc[:1])
+		return n == 1 && len(b.end.calls()) == 1
+	})
+	if err := b.qp.PostSend(&SendWR{ID: 2, Op: OpSend, Flags: Inline, InlineData: []byte("back")}); err != nil {
+		t.Fatal(err)
+	}
+	n = 0
+	a.until(t, "both completions, while the call goes on", func() bool {
+		n += a.cq.Poll(wc[n:])
+		return n == 2
+	})
+	if wc[0].ID != 1 || wc[1].ID != 7 || wc[0].Status != StatusSuccess || wc[1].Status != StatusSuccess {
+		t.Fatalf("completions %+v, want that of the request first", wc)
+	}
+	if len(posted) != 0 || !a.qp.isSending() {
+		t.Fatal("the call has returned: nothing was tested")
+	}
+	a.write(t, b, 1)
+	free()
+	if err := <-posted; err != nil {
+		t.Fatal(err)
+	}
+	b.take(t) // of what was sent back
+	a.take(t)
+	a.write(t, b, 3)
+	for range 3 {
+		a.take(t)
 	}
 }
 

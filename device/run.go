@@ -107,6 +107,8 @@ func (q *QP) leave(now transport.Time, bursts int, patient bool) {
 // take takes the transmit list for the flusher; cnp tells that a congestion notification may be on it.
 func (q *QP) take() (cnp bool) {
 	q.tx.Swap(&q.out)
+	q.told = false
+	q.copied.Store(false)
 	if q.dev.rx.answers() {
 		// They have waited for company. Elsewhere an acknowledgement leaves before what a program answers, as from
 		// hardware: some programs count on completions in that order (perftest with -e).
@@ -129,11 +131,23 @@ func (q *QP) lookBack() {
 	q.out.Finish()
 }
 
+// sentEarly tells the engine that packets were sent, if they were, before it learns of their answers: the flusher, who may be in the call that sent them
+// still, would tell it too late. The completion of a request comes before that of what the peer sends next, as from hardware; some
+// programs count on that (perftest with -e).
+func (q *QP) sentEarly(now transport.Time) {
+	if q.sending && !q.told && !q.dead && q.copied.Load() {
+		q.told = true
+		q.eng.Sent(now, &q.out)
+	}
+}
+
 // sent goes on after packets were sent; the queue pair is alive, its lock held.
 func (q *QP) sent(cnp bool) {
 	q.cnpWaits = q.cnpWaits && !cnp
 	now := q.dev.now()
-	q.eng.Sent(now, &q.out)
+	if !q.told {
+		q.eng.Sent(now, &q.out)
+	}
 	q.out.Release()
 	if len(q.answers) > 0 {
 		q.deliver(now)
@@ -225,7 +239,7 @@ func (q *QP) transmit() {
 	case SMI:
 		q.local(q.pkts)
 	default:
-		q.dev.send(q.pkts, q.counters)
+		q.dev.send(q.pkts, q.counters, &q.copied)
 	}
 }
 

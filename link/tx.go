@@ -5,6 +5,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/softnic/softnic/link/impair"
@@ -66,7 +67,11 @@ func (t *txState) init() {
 // Send impairs, frames, captures and transmits the packets in order. It keeps none
 // of them. What the network refuses is lost as on any wire; the error is
 // net.ErrClosed.
-func (p *Port) Send(pkts []*wire.Packet) error {
+func (p *Port) Send(pkts []*wire.Packet) error { return p.SendNoting(pkts, nil) }
+
+// SendNoting is Send that sets copied when none of the packets is needed any more. Of packets that leave in one call that is before the
+// first can be answered, which may be long before SendNoting returns. nil: nothing is noted.
+func (p *Port) SendNoting(pkts []*wire.Packet, copied *atomic.Bool) error {
 	t := &p.tx
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -86,14 +91,26 @@ func (p *Port) Send(pkts []*wire.Packet) error {
 		if len(t.held.behind) > 0 && len(pkts) > 0 { // the rule is gone, its packets are not
 			p.emitOvertaken(v)
 		}
+		p.note(copied)
 		return p.transmit(v)
 	}
 	for _, pk := range pkts {
 		p.impairTx(v, pk)
 	}
+	p.note(copied)
 	err := p.transmit(v)
 	p.armTx()
 	return err
+}
+
+func (p *Port) note(copied *atomic.Bool) {
+	if copied == nil {
+		return
+	}
+	if p.sink.Load() != nil {
+		p.txNow() // timers that begin with copied do not begin before the packet by the capture
+	}
+	copied.Store(true)
 }
 
 // txNow is the time of the send under way.

@@ -205,6 +205,24 @@ func TestAckTimer(t *testing.T) {
 		retried(l, c, start, "SEND_ONLY 000100 ar [1]")
 		want(t, "exact", time.Since(start), tt)
 	})
+	// A completion is a promise that the memory is not read any more, also where the ACK comes while the request is being sent again.
+	bubble(t, "answered while it is read again", func(t *testing.T) {
+		l := newLab(t, labConfig{})
+		c := l.rc(nil)
+		far := must(l.pd.RegMemory(&hookMemory{hook: func(n int) {
+			if n == 2 {
+				time.Sleep(time.Second)
+			}
+		}}, 0x1000, 64, 0))
+		c.post(device.SendWR{Op: device.OpSend, SGE: []device.SGE{{Addr: 0x1000, Length: 64, LKey: far.LKey()}}})
+		l.emits("SEND_ONLY 000100 ar [64]")
+		time.Sleep(tt + tt/2)
+		c.gets(ack(0x100, 1))
+		c.sent()
+		time.Sleep(time.Second)
+		l.emits("SEND_ONLY 000100 ar [64]")
+		c.sent("1 SUCCESS SEND 64")
+	})
 	// rxe-lab.md S4: nor do stale ACKs, nor ghosts.
 	for _, v := range []struct {
 		name string

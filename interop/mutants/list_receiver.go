@@ -46,6 +46,8 @@ var receiverMutants = []mutant{
 	{name: "the end of a queue wakes all who wait", file: "device/cq.go", old: "if more || dead {", new: "if more {", tests: "TestDestroyWakesAll", packages: "./device"},
 	{name: "who takes the token of a channel takes the event", file: "device/events.go", old: "\t\tl.ready.sleep(ctx, rx) //", new: "\t\tif l.ready.sleep(ctx, rx); ctx.Err() != nil {\n\t\t\treturn e, ctx.Err()\n\t\t}\n\t\t//", tests: "TestTokenIsNotLost", packages: "./device"},
 	{name: "one processor is yielded", file: receiverFile, old: "\t\tif r.alone {\n\t\t\truntime.Gosched()\n\t\t}\n", new: "", tests: "TestPollerYields", packages: "./device"},
+	{name: "a request completes before the call that sent it returns", file: "device/receive.go", old: "\t\tq.sentEarly(now)\n", new: "", tests: "TestSentBeforeTheCallEnds", packages: "./device"},
+	{name: "a request is complete when its memory is not read any more", file: "device/run.go", old: "!q.dead && q.copied.Load()", new: "!q.dead", tests: "TestAckTimer"},
 	{name: "the receiver's goroutine makes way in the middle", file: receiverFile, old: "for others = begun.often(); !others && r.round(); others = begun.often() {", new: "for others = begun.often(); r.round(); {", tests: "TestMakesWay", packages: "./device"},
 	{name: "who made way does not wait for the link", file: receiverFile, old: "\t\tif others {\n\t\t\treturn nil\n\t\t}\n", new: "\t\t_ = others\n", tests: "TestMakesWay", packages: "./device"},
 	{name: "a receiver that ends lets go of contexts", file: receiverFile, old: "\t\t\tr.watch(context.Background())\n\t\t\treturn net.ErrClosed", new: "\t\t\treturn net.ErrClosed", tests: "TestContextIsLetGo", packages: "./device"},

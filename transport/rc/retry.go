@@ -27,7 +27,7 @@ func (r *requester) arm(now transport.Time) {
 
 // left starts the ACK timer anew when the oldest unanswered packet has left: it may have waited for company, or for a processor, since it was emitted.
 func (r *requester) left(now transport.Time, t *transport.Tx) {
-	if r.ackAt != 0 && !t.Lost && bth.BTH(t.Head[:]).PSN() == r.una {
+	if r.ackAt != 0 && !t.Lost && !t.Behind && bth.BTH(t.Head[:]).PSN() == r.una {
 		r.arm(now)
 	}
 }
