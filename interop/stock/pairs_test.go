@@ -166,7 +166,7 @@ func TestPerftest(t *testing.T) {
 
 		// Where there is a queue of completions to sleep on: not for ib_write_bw and ib_write_lat.
 		perf("ib_send_bw", 65536, 1000, "-e").run(t, a, b)
-		perf("ib_send_lat", 2, 10000, "-e").run(t, a, b) // counts on the completion of what it sent before that of the answer
+		perf("ib_send_lat", 2, 10000, "-n", "5000", "-e").run(t, a, b) // counts on the completion of what it sent before that of the answer
 		perf("ib_read_bw", 65536, 1000, "-e").run(t, a, b)
 		perf("ib_read_lat", 2, 1000, "-e").run(t, a, b)
 
